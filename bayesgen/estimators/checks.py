@@ -1,0 +1,272 @@
+"""Every error that a user's data or arguments can cause: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from bayesgen import predict
+
+SINGULAR_REMEDY = "Use method='map' (a weak prior), ridge=..., or RDA."
+
+
+def choice(name: str, value, allowed: tuple, why: str = "") -> None:
+    if not isinstance(value, str) or value not in allowed:
+        options = " or ".join(repr(a) for a in allowed)
+        raise ValueError(f"{name}={value!r}: must be {options}" + (f" ({why})." if why else "."))
+
+
+def number(name: str, value, low: float = -np.inf, high: float = np.inf) -> None:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not low <= value <= high or not np.isfinite(value):
+        limits = f"in [{low:g}, {high:g}]" if high < np.inf else f"at least {low:g}" if low > -np.inf else "finite"
+        raise ValueError(f"{name}={value!r}: must be a number {limits}.")
+
+
+def whole(name: str, value, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
+        raise ValueError(f"{name}={value!r}: must be a whole number, at least {low}.")
+
+
+def class_probabilities(priors, num_classes: int) -> np.ndarray:
+    """`priors=` as an array (K,)."""
+    if isinstance(priors, str):
+        choice("priors", priors, ("uniform",))
+        return np.full(num_classes, 1 / num_classes)
+    try:
+        values = np.asarray(priors, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"priors={priors!r}: give one probability per class, or 'uniform'.") from error
+    if values.shape != (num_classes,):
+        raise ValueError(
+            f"priors has shape {values.shape} but there are {num_classes} classes: give one probability per class, "
+            "in the order of classes_."
+        )
+    if not np.all(np.isfinite(values)) or values.min() < 0:
+        raise ValueError(f"priors={values.tolist()}: probabilities must not be negative.")
+    if abs(values.sum() - 1) > 1e-6:
+        raise ValueError(f"priors={values.tolist()} sum to {values.sum():g}, not to 1: divide them by their sum.")
+    return values / values.sum()
+
+
+def cost_matrix(costs, classes: np.ndarray) -> np.ndarray:
+    values = np.asarray(costs, dtype=float)
+    size = len(classes)
+    if values.shape != (size, size) or not np.all(np.isfinite(values)):
+        raise ValueError(
+            f"costs must be a finite ({size}, {size}) array, costs[i, j] the cost of predicting classes_[j] when the truth "
+            f"is classes_[i]; got shape {values.shape}."
+        )
+    return values
+
+
+def refuse_missing_labels(missing: np.ndarray) -> None:
+    if missing.any():
+        raise ValueError(
+            f"{int(missing.sum())} of {len(missing)} rows have no label (first: row {int(np.argmax(missing))}). Rows without "
+            "a label cannot be used for training yet: drop them."
+        )
+
+
+def refuse_missing_cells(x: np.ndarray, schema) -> None:
+    if not predict.has_missing(x):
+        return
+    missing = np.isnan(x)
+    column = int(np.argmax(missing.sum(0)))
+    raise ValueError(
+        f"Input X contains NaN: {int(missing.any(1).sum())} of {len(x)} rows have missing cells (most in column "
+        f"{schema.name(column)}: {int(missing[:, column].sum())}). A full covariance cannot be trained on them yet: drop "
+        "these rows, or use GaussianNB or covariance='diag', which train on the observed cells. At predict time missing "
+        "cells are fine."
+    )
+
+
+def statistics(joint, stats, estimator) -> None:
+    """Whether the method is defined for these counts."""
+    classes, labels = estimator.classes_, np.asarray(stats.labels)
+    if estimator.method == "mle" and (labels <= 0).any():
+        k = int(np.argmin(labels))
+        raise ValueError(
+            f"Class {classes[k]!r} has no rows (or only rows of weight 0): method='mle' cannot estimate it. Use method='map'."
+        )
+    for block, part in zip(joint.blocks, stats.blocks, strict=True):
+        _gaussian_counts(block.family, part, estimator)
+
+
+def _gaussian_counts(family, stats, estimator) -> None:
+    structure = family.covariance
+    weight = np.asarray(structure.cells(stats).weight)
+    if estimator.method == "mle":
+        _mle_counts(family, weight, estimator)
+    elif family.prior.flat and (weight <= 0).any():
+        k, j = np.argwhere(weight <= 0)[0]
+        raise ValueError(
+            f"Class {estimator.classes_[k]!r} has no observed cell in column {estimator._schema.name(j)}, and the prior has "
+            "strength 0: its mean is undefined. Use prior='auto'."
+        )
+    elif not family.prior.proper:
+        _posterior_is_proper(family, stats, estimator)
+
+
+def _mle_counts(family, weight: np.ndarray, estimator) -> None:
+    lost = 1.0 if family.unbiased else 0.0
+    free = (weight - lost).sum(0) if family.tied else (weight - lost).min(0)
+    where = np.argwhere(weight <= 0)
+    if len(where):
+        k, j = where[0]
+        raise ValueError(
+            f"Class {estimator.classes_[k]!r} has no observed cell in column {estimator._schema.name(j)}: method='mle' cannot "
+            "estimate it. Use method='map'."
+        )
+    if (free <= 0).any():
+        k = int(np.argmin(weight.min(1)))
+        raise ValueError(
+            f"Class {estimator.classes_[k]!r} has {weight[k].min():g} row(s): unbiased=True divides by n_k - 1 (n - K for a "
+            "tied covariance). Use unbiased=False with method='map', or more rows."
+        )
+
+
+def _posterior_is_proper(family, stats, estimator) -> None:
+    d = stats.mean.shape[-1]
+    updated = family.update(stats).prior
+    df, scale = np.asarray(updated.df), np.asarray(updated.scale)
+    weight = np.asarray(family.covariance.cells(stats).weight).min(1)
+    if family.tied:
+        if not family.covariance.proper(df, scale, d):
+            raise ValueError(
+                f"The prior is improper and {weight.sum():g} rows in {len(weight)} classes do not make the posterior of the "
+                f"shared covariance of {d} columns proper. Use prior='auto', or more rows."
+            )
+        return
+    for k in range(len(weight)):
+        if not family.covariance.proper(df[k], scale[k], d):
+            raise ValueError(
+                f"The prior is improper and class {estimator.classes_[k]!r} has {weight[k]:g} row(s), too few (or too "
+                f"degenerate) to make the posterior of {d} columns proper. Use prior='auto', or more rows."
+            )
+
+
+def estimates(joint, stats, params, estimator) -> None:
+    """Whether the point estimate is a density: every covariance positive definite."""
+    for block, part in zip(joint.blocks, stats.blocks, strict=True):
+        family = block.family
+        if estimator.method == "map" and family.prior.proper:
+            continue
+        mine = joint.params_of(block, params)
+        found = family.covariance.deficits(np.asarray(mine[family.covariance.key]), np.asarray(mine["mean"]))
+        if found:
+            raise ValueError(_singular(family, part, found[0], estimator))
+
+
+def _singular(family, stats, deficit: tuple[int, int, list[int]], estimator) -> str:
+    k, rank, columns = deficit
+    counts = np.asarray(family.covariance.cells(stats).weight).max(1)
+    who = "The pooled covariance" if family.tied else f"The covariance of class {estimator.classes_[k]!r}"
+    rows = f"{counts.sum():g} rows in {len(counts)} class(es)" if family.tied else f"{counts[k]:g} row(s)"
+    names = ", ".join(estimator._schema.name(j) for j in columns[:5]) + (", ..." if len(columns) > 5 else "")
+    constant = f" Constant: {names}." if columns else ""
+    return (
+        f"{who} is singular: rank {rank}, but there are {estimator.n_features_in_} columns; it comes from {rows}.{constant} "
+        f"method={estimator.method!r} is not defined here. {SINGULAR_REMEDY}"
+    )
+
+
+def mergeable(estimator, other) -> None:
+    if type(other) is not type(estimator):
+        raise ValueError(f"Cannot merge {type(estimator).__name__} with {type(other).__name__}: both must be of one kind.")
+    check_is_fitted(other)
+    if other._stats is None:
+        raise ValueError("The other estimator was made from parameters: it has no rows to merge.")
+    mine, theirs = estimator.get_params(), other.get_params()
+    for name in mine:
+        if name not in ("random_state", "num_draws") and not _same(mine[name], theirs[name]):
+            raise ValueError(f"Cannot merge: {name}={mine[name]!r} here, {theirs[name]!r} in the other.")
+    names, theirs_ = (getattr(e, "feature_names_in_", None) for e in (estimator, other))
+    if estimator.n_features_in_ != other.n_features_in_ or not _same(names, theirs_):
+        raise ValueError("Cannot merge: the two were fitted on different columns.")
+
+
+def _same(a: Any, b: Any) -> bool:
+    if hasattr(a, "__dict__") and type(a) is type(b):
+        return all(_same(getattr(a, n), getattr(b, n)) for n in vars(a))
+    if isinstance(a, np.ndarray | list | tuple) or isinstance(b, np.ndarray | list | tuple):
+        return np.array_equal(np.asarray(a), np.asarray(b))
+    return bool(a == b)
+
+
+def removable(estimator, gone) -> None:
+    """Refuse to forget more than was learnt."""
+    left = np.asarray(estimator._stats.labels - gone.labels)
+    if (left < -1e-9 * np.maximum(estimator._stats.labels, 1)).any():
+        k = int(np.argmin(left))
+        raise ValueError(
+            f"Class {estimator.classes_[k]!r} was fitted on {estimator._stats.labels[k]:g} row(s), fewer than the "
+            f"{gone.labels[k]:g} to forget: these rows were not all in the fit."
+        )
+    joint = estimator._prior_joint
+    for block, have, less in zip(joint.blocks, estimator._stats.blocks, gone.blocks, strict=True):
+        structure = block.family.covariance
+        before, after = structure.cells(have), structure.cells(block.family.remove(have, less))
+        scale = np.asarray(before.scatter) + np.asarray(before.weight) * (1e-8 * np.abs(before.mean)) ** 2
+        bad = np.argwhere(np.asarray(after.scatter) < -1e-7 * scale)
+        if len(bad):
+            k, j = bad[0]
+            raise ValueError(
+                f"Forgetting leaves a negative scatter in class {estimator.classes_[k]!r}, column "
+                f"{estimator._schema.name(j)}: these rows were not all in the fit."
+            )
+
+
+def training_rows(estimator):
+    """The rows of the last `fit`, still as they were."""
+    rows = estimator._rows
+    if rows is None:
+        raise ValueError(
+            "loo_predict_proba needs the training rows, which are kept by fit only (not by partial_fit, merge, forget, "
+            "from_parameters, or a stored model)."
+        )
+    again = estimator._prior_joint.stats(*rows)
+    for a, b in zip(again.blocks, estimator._stats.blocks, strict=True):
+        if not all(np.array_equal(x, y) for x, y in zip(a, b, strict=True)):
+            raise ValueError("The array given to fit was changed since: fit again before loo_predict_proba.")
+    return rows
+
+
+def can_leave_one_out(estimator) -> None:
+    """Under mle every class must stay estimable without one row."""
+    counts = np.asarray(estimator._stats.labels)
+    for block in estimator._prior_joint.blocks:
+        structure, tied = block.family.covariance, block.family.tied
+        least = 2 if tied else structure.least_rows(estimator.n_features_in_) + 1
+        if estimator.method == "mle" and (counts < least).any():
+            _refuse_to_leave_one_out(estimator, int(np.argmin(counts)))
+
+
+def left_out(estimator, table: np.ndarray, labels) -> None:
+    """A refit without some row may be singular although the counts allow it."""
+    undefined = np.isnan(table).any(1)
+    if undefined.any():
+        _refuse_to_leave_one_out(estimator, int(labels.codes[np.argmax(undefined)]))
+
+
+def _refuse_to_leave_one_out(estimator, k: int) -> None:
+    raise ValueError(
+        f"Class {estimator.classes_[k]!r} has {estimator._stats.labels[k]:g} row(s): without one of them "
+        f"method={estimator.method!r} is not defined. Use method='map' or 'posterior' with prior='auto'."
+    )
+
+
+def normal_wishart(prior) -> None:
+    """`prior=`: "auto", or numbers that make sense; their shapes are checked against the columns when they are used."""
+    if isinstance(prior, str):
+        choice("prior", prior, ("auto",), "or a NormalWishart(mean, strength, df, scale)")
+        return
+    if not all(hasattr(prior, name) for name in ("mean", "strength", "df", "scale")):
+        raise ValueError(f"prior={prior!r}: must be 'auto' or a NormalWishart(mean, strength, df, scale).")
+    for name in ("strength", "df"):
+        number(f"prior.{name}", np.asarray(getattr(prior, name)).item() if np.ndim(getattr(prior, name)) == 0 else None, low=0.0)
+    if not all(np.all(np.isfinite(np.asarray(getattr(prior, name), float))) for name in ("mean", "scale")):
+        raise ValueError("prior.mean and prior.scale must be finite.")

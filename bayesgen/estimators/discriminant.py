@@ -1,0 +1,429 @@
+"""Discriminant analysis: LDA (one covariance), QDA (one per class), RDA (between them)."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bayesgen import predict, tables
+from bayesgen.covariance import STRUCTURES, rank
+from bayesgen.estimators import checks
+from bayesgen.estimators.base import float64
+from bayesgen.estimators.uses import GenerativeClassifierBase
+from bayesgen.families.gaussian import Gaussian, NormalWishart, Shrinkage
+from bayesgen.inference import shrinkage
+from bayesgen.joint import Block, ClassPrior, Joint
+
+COMMON = """    method : {"mle", "map", "posterior"}, default "map"
+        Maximum likelihood (no prior), the mode of the posterior, or the whole posterior.
+    engine : {"auto", "exact"}, default "auto"
+        The posterior of this family is exact in closed form.
+    priors : array (K,), "uniform" or None
+        Fixed class probabilities in the order of `classes_`; None estimates them.
+    class_smoothing : float, default 0
+        Class probabilities have the prior Dirichlet(1 + class_smoothing).
+    num_draws : int, default 1000
+        Draws of the posterior behind `draws_`, intervals and `predict_proba_draws`.
+    random_state : int, numpy Generator, JAX key or None
+    unlabelled : label or None
+        A value of y that stands for a missing label.
+    handle_unknown : {"error", "missing"}
+        For categories that were not seen in training (Gaussian columns have none)."""
+
+FITTED = """    classes_ : array (K,)
+    priors_ : array (K,)
+        Class probabilities.
+    means_ : array (K, d)
+    covariances_ : array (K, d, d)
+        Under "posterior", posterior means.
+    params_, draws_ : dict
+        Point estimate (posterior mean), and draws with a leading axis.
+    prior_ : NormalWishart
+        The prior's numbers.
+    log_evidence_ : float
+        log p(X, y), where the prior is proper (not for "mle")."""
+
+
+def documented(cls):
+    """Write the shared parts of the docstrings once."""
+    cls.__doc__ = cls.__doc__.replace("{common}", COMMON.strip()).replace("{fitted}", FITTED.strip())
+    return cls
+
+
+class GaussianClassifier(GenerativeClassifierBase):
+    """What classifiers with one Gaussian block share."""
+
+    def _family(self) -> Gaussian:
+        raise NotImplementedError
+
+    def _joint(self, num_classes: int, num_features: int) -> Joint:
+        blocks = (Block("gaussian", self._family()),)
+        return Joint(self._class_prior(num_classes), blocks, num_classes, num_features)
+
+    @property
+    def means_(self) -> np.ndarray:
+        """Class means (K, d)."""
+        self._check_fitted_attribute()
+        return self.params_["mean"]
+
+    @property
+    def covariances_(self) -> np.ndarray:
+        """Class covariances (K, d, d)."""
+        self._check_fitted_attribute()
+        structure = self._prior_joint.blocks[0].family.covariance
+        return structure.matrices(self.params_[structure.key], *self.means_.shape)
+
+    @classmethod
+    def _from_known(cls, estimator, classes, priors, means, cov, feature_names):
+        """A fitted estimator from known parameters; it has no rows to merge, forget or leave out."""
+        classes = np.asarray(classes)
+        if len(np.unique(classes)) != len(classes):
+            raise ValueError(f"classes={classes.tolist()} has repeated labels.")
+        means = np.asarray(means, float)
+        if means.ndim != 2 or len(means) != len(classes):
+            raise ValueError(f"means must be ({len(classes)}, d), a row per class; got shape {means.shape}.")
+        order = np.argsort(classes)
+        probs = checks.class_probabilities(priors, len(classes))[order]
+        estimator.classes_, estimator.n_features_in_ = classes[order], means.shape[1]
+        if feature_names is not None:
+            estimator.feature_names_in_ = np.asarray(feature_names, dtype=object)
+        estimator._describe(feature_names)
+        cov = cov[order] if len(np.shape(cov)) and len(cov) == len(classes) and not estimator._family().tied else cov
+        family = estimator._family()
+        joint = Joint(ClassPrior(0.0, probs), (Block("gaussian", family),), len(classes), means.shape[1])
+        params = {"class_probs": probs, "mean": means[order], family.covariance.key: np.asarray(cov, float)}
+        estimator._set_fitted(joint, None, None, params, params)
+        return estimator
+
+    def _describe(self, feature_names) -> None:
+        """The table that samples come back in: an array, or a frame if the columns have names."""
+        width = self.n_features_in_
+        self._schema = tables.Schema.of(tables.empty_table(width, feature_names))
+        self._label_schema = tables.LabelSchema.of(self.classes_)
+        self._key_data = np.zeros(2, np.uint32)
+
+
+def _positive_definite(matrices, precisions, d: int, k: int | None) -> np.ndarray:
+    """Given covariances (or precisions, inverted), checked: (d, d), or (K, d, d) when k is not None."""
+    if (matrices is None) == (precisions is None):
+        raise ValueError("Give either covariances or precisions.")
+    values = np.asarray(matrices if precisions is None else precisions, float)
+    shape = (d, d) if k is None else (k, d, d)
+    if values.shape != shape or not np.all(np.isfinite(values)):
+        raise ValueError(f"Expected finite matrices of shape {shape}; got shape {values.shape}.")
+    for i, matrix in enumerate(values.reshape(-1, d, d)):
+        scale = np.sqrt(np.abs(np.diagonal(matrix)))
+        if not np.allclose(matrix, matrix.T, rtol=1e-8, atol=1e-12 * np.max(np.outer(scale, scale), initial=0.0)):
+            raise ValueError(f"Matrix {i} is not symmetric.")
+        if (np.diagonal(matrix) <= 0).any() or rank(matrix) < d:
+            raise ValueError(f"Matrix {i} is not positive definite: it is no covariance.")
+    return values if precisions is None else np.linalg.inv(values)
+
+
+class DiscriminantAnalysis(GaussianClassifier):
+    """Discriminants and distances of LDA, QDA and RDA, by the point estimate (under "posterior", the posterior mean)."""
+
+    def discriminant_coefficients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(Q, L, c), shapes (K, d, d), (K, d), (K,), with δ_k(x) = xᵀQ_k x + L_kᵀx + c_k; Q is zero for LDA."""
+        check_is_fitted(self)
+        means, covs = self.means_, self.covariances_
+        precisions = np.linalg.inv(covs)
+        linear = np.einsum("kij,kj->ki", precisions, means)
+        with np.errstate(divide="ignore"):
+            constant = np.log(self.priors_) - 0.5 * np.einsum("ki,ki->k", linear, means)
+        if self._tied():
+            return np.zeros_like(covs), linear, constant
+        return -0.5 * precisions, linear, constant - 0.5 * np.linalg.slogdet(covs)[1]
+
+    def _tied(self) -> bool:
+        return self._prior_joint.blocks[0].family.tied
+
+    @float64
+    def discriminants(self, X) -> np.ndarray:
+        """δ_k(x), (n, K), missing cells left out.
+
+        LDA: δ_k(x) = ln π_k − ½ μ_kᵀΣ⁻¹μ_k + μ_kᵀΣ⁻¹x. QDA and RDA: δ_k(x) = ln π_k − ½ ln|Σ_k| − ½ (x−μ_k)ᵀΣ_k⁻¹(x−μ_k).
+        They differ from log p(x, y=k) by a term that does not depend on k.
+        """
+        x = self._rows_to_score(X)
+        table = predict.log_joint(self._prior_joint, self.params_, x)
+        if not self._tied():
+            return table + 0.5 * np.sum(~np.isnan(x), 1, keepdims=True) * np.log(2 * np.pi)
+        # log N(x; μ_k) − log N(x; 0) is the linear part, on the observed cells whatever they are.
+        origin = self.params_ | {"mean": np.zeros_like(self.means_), "class_probs": np.ones(len(self.classes_))}
+        return table - predict.log_joint(self._prior_joint, origin, x)
+
+    @float64
+    def mahalanobis(self, X) -> np.ndarray:
+        """√((x−μ_k)ᵀ Σ_k⁻¹ (x−μ_k)), (n, K), on the observed cells."""
+        return np.sqrt(predict.quadratic(self._prior_joint, self.params_, self._rows_to_score(X)))
+
+
+class _LDAandQDA(DiscriminantAnalysis):
+    def __init__(
+        self,
+        covariance="full",
+        prior="auto",
+        unbiased=False,
+        ridge=0.0,
+        method="map",
+        engine="auto",
+        priors=None,
+        class_smoothing=0.0,
+        num_draws=1000,
+        random_state=None,
+        unlabelled=None,
+        handle_unknown="error",
+    ):
+        self.covariance = covariance
+        self.prior = prior
+        self.unbiased = unbiased
+        self.ridge = ridge
+        self.method = method
+        self.engine = engine
+        self.priors = priors
+        self.class_smoothing = class_smoothing
+        self.num_draws = num_draws
+        self.random_state = random_state
+        self.unlabelled = unlabelled
+        self.handle_unknown = handle_unknown
+
+    _is_tied = False
+
+    def _family(self) -> Gaussian:
+        return Gaussian(self.covariance, self._is_tied, self.prior, bool(self.unbiased), float(self.ridge))
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        checks.choice("covariance", self.covariance, tuple(STRUCTURES))
+        checks.number("ridge", self.ridge, low=0.0)
+        checks.normal_wishart(self.prior)
+        if self.ridge > 0 and self.method == "posterior":
+            raise ValueError("ridge is a change of the point estimate: use method='map' or 'mle', or state a prior instead.")
+
+
+@documented
+class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _LDAandQDA):
+    """Linear discriminant analysis: normal classes with one shared covariance.
+
+        p(x, y=k) = π_k N(x; μ_k, Σ)
+
+    Parameters
+    ----------
+    covariance : {"full", "diag", "spherical"}, default "full"
+    prior : "auto" or NormalWishart, default "auto"
+        Prior of the means and the precision; "auto" is weak and takes its scale from the data.
+    unbiased : bool, default False
+        With method="mle", divide the scatter by n − K instead of n.
+    ridge : float, default 0
+        Added to the variances: Σ + ridge·I (mle and map).
+    {common}
+
+    Attributes
+    ----------
+    {fitted}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayesgen import LDA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = LDA(method="posterior", random_state=0).fit(X, y)
+    >>> clf.predict_proba(X[70:71]).round(3)
+    array([[0.   , 0.285, 0.715]])
+    """
+
+    _is_tied = True
+
+    @classmethod
+    def from_parameters(cls, classes, priors, means, covariance=None, *, precision=None, feature_names=None):
+        """A classifier from known parameters.
+
+        Parameters
+        ----------
+        classes : array-like (K,)
+        priors : array-like (K,) or "uniform", in the order of `classes`
+        means : array-like (K, d)
+        covariance, precision : array-like (d, d)
+            One of the two.
+        feature_names : list of str, optional
+
+        Examples
+        --------
+        >>> clf = LDA.from_parameters(["a", "b"], [0.5, 0.5], [[0.0], [2.0]], [[1.0]])
+        >>> clf.predict_proba([[1.0]])
+        array([[0.5, 0.5]])
+        """
+        cov = _positive_definite(covariance, precision, np.shape(means)[-1], None)
+        return cls._from_known(cls(method="mle"), classes, priors, means, cov, feature_names)
+
+    @property
+    def covariance_(self) -> np.ndarray:
+        """The shared covariance (d, d)."""
+        return self.covariances_[0]
+
+    @property
+    def _n_features_out(self) -> int:
+        return min(len(self.classes_) - 1, self.n_features_in_)
+
+    @float64
+    def transform(self, X) -> np.ndarray:
+        """LDA coordinates (n, min(K−1, d)): within-class covariance I, most separating direction first.
+
+        The origin is the mean of the class means, weighted by the class probabilities. Missing cells enter by their
+        conditional mean, which gives the mean of the coordinates. Signs are fixed so that the largest entry of each direction
+        is positive.
+        """
+        x = self._rows_to_score(X)
+        filled = predict.impute(self._prior_joint, self._working, x, np.full(len(x), -1))
+        centre, directions = self._directions()
+        return (filled - centre) @ directions
+
+    def _directions(self) -> tuple[np.ndarray, np.ndarray]:
+        means, priors = self.means_, self.priors_
+        root = np.linalg.inv(np.linalg.cholesky(self.covariance_))
+        centre = priors @ means
+        between = np.sqrt(priors)[:, None] * (means - centre) @ root.T
+        axes = np.linalg.svd(between, full_matrices=False)[2][: self._n_features_out]
+        directions = root.T @ axes.T
+        largest = np.abs(directions).argmax(0)
+        return centre, directions * np.where(directions[largest, np.arange(directions.shape[1])] < 0, -1.0, 1.0)
+
+
+@documented
+class QDA(_LDAandQDA):
+    """Quadratic discriminant analysis: normal classes, each with its own covariance.
+
+        p(x, y=k) = π_k N(x; μ_k, Σ_k)
+
+    Parameters
+    ----------
+    covariance : {"full", "diag", "spherical"}, default "full"
+    prior : "auto" or NormalWishart, default "auto"
+        Prior of the means and the precisions; "auto" is weak and takes its scale from the data.
+    unbiased : bool, default False
+        With method="mle", divide the scatters by n_k − 1 instead of n_k.
+    ridge : float, default 0
+        Added to the variances: Σ_k + ridge·I (mle and map).
+    {common}
+
+    Attributes
+    ----------
+    {fitted}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayesgen import QDA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = QDA(method="posterior", random_state=0).fit(X, y)
+    >>> clf.predict_proba(X[70:71]).round(3)
+    array([[0.   , 0.382, 0.618]])
+    """
+
+    @classmethod
+    def from_parameters(cls, classes, priors, means, covariances=None, *, precisions=None, feature_names=None):
+        """A classifier from known parameters, as `LDA.from_parameters` with `covariances` (K, d, d)."""
+        cov = _positive_definite(covariances, precisions, np.shape(means)[-1], len(classes))
+        return cls._from_known(cls(method="mle"), classes, priors, means, cov, feature_names)
+
+
+@documented
+class RDA(DiscriminantAnalysis):
+    """Regularised discriminant analysis: covariances between QDA's, LDA's and a sphere.
+
+        Σ_k = α Σ̂_k + (1 − α) {γ Σ̂ + (1 − γ) σ̂² I},   σ̂² = tr(Σ̂)/d
+
+    which is the MAP under a Wishart prior (see `prior_`). By default α and γ maximise the exact leave-one-out score
+    Σ log p(x_i, y_i | D without i), computed without refitting. The sphere makes the answer depend on the units of the
+    columns: standardise columns of very different scales.
+
+    Parameters
+    ----------
+    alpha, gamma : "loo" or number in [0, 1], default "loo"
+        α = 1 is QDA, α = 0 and γ = 1 is LDA (maximum likelihood).
+    {common}
+
+    Attributes
+    ----------
+    alpha_, gamma_ : float
+        The weights used.
+    n_iter_, converged_
+        Of the optimiser, when a weight is chosen by "loo".
+    loo_score_ : float
+        The leave-one-out score at (alpha_, gamma_), when a weight is chosen by "loo".
+    {fitted}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from bayesgen import RDA
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = RDA().fit(X, y)
+    >>> round(clf.alpha_, 2), round(clf.gamma_, 2), clf.score(X, y)
+    (0.82, 0.95, 0.98)
+    """
+
+    def __init__(
+        self,
+        alpha="loo",
+        gamma="loo",
+        method="map",
+        engine="auto",
+        priors=None,
+        class_smoothing=0.0,
+        num_draws=1000,
+        random_state=None,
+        unlabelled=None,
+        handle_unknown="error",
+    ):
+        self.alpha = alpha
+        self.gamma = gamma
+        self.method = method
+        self.engine = engine
+        self.priors = priors
+        self.class_smoothing = class_smoothing
+        self.num_draws = num_draws
+        self.random_state = random_state
+        self.unlabelled = unlabelled
+        self.handle_unknown = handle_unknown
+
+    def _family(self) -> Gaussian:
+        return Gaussian("full", False, Shrinkage(self.alpha, self.gamma))
+
+    def _refits_from_statistics(self) -> bool:
+        # The leave-one-out score needs the rows.
+        return self.alpha != "loo" and self.gamma != "loo"
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        if self.method == "mle":
+            raise ValueError("RDA is a prior: method must be 'map' or 'posterior' (QDA and LDA have method='mle').")
+        for name in ("alpha", "gamma"):
+            if not (isinstance(getattr(self, name), str) and getattr(self, name) == "loo"):
+                checks.number(name, getattr(self, name), 0.0, 1.0)
+
+    def _resolved(self, stats, x, labels) -> Joint:
+        self.alpha_, self.gamma_ = self.alpha, self.gamma
+        if not self._refits_from_statistics():
+            self._choose(x, labels)
+        family = Gaussian("full", False, Shrinkage(float(self.alpha_), float(self.gamma_)))
+        joint = self._joint(len(self.classes_), self.n_features_in_)
+        return joint.with_families([family]).resolve_stats(stats)
+
+    def _choose(self, x, labels) -> None:
+        prior = self._class_prior(len(self.classes_))
+        found = shrinkage.choose(
+            x,
+            labels.codes,
+            alpha=self.alpha,
+            gamma=self.gamma,
+            num_classes=labels.num_classes,
+            weight=labels.weight,
+            method=self.method,
+            class_probs=prior.fixed,
+            class_smoothing=prior.smoothing,
+        )
+        self.alpha_, self.gamma_ = found.alpha, found.gamma
+        self.n_iter_, self.converged_, self.loo_score_ = found.n_iter, found.converged, found.score

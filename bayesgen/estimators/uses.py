@@ -1,0 +1,244 @@
+"""What one fitted joint model can do: classify, say how sure, generate, fill in and flag."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import numpy as np
+from scipy import stats as laws
+from sklearn.utils.validation import check_is_fitted
+
+from bayesgen import predict, tables
+from bayesgen.estimators import checks
+from bayesgen.estimators.base import GenerativeBase, float64
+
+INTERVAL_ROWS = 1024
+
+
+class GenerativeClassifierBase(GenerativeBase):
+    """The uses of a fitted joint. Missing cells (NaN, None, pd.NA) are integrated out everywhere, exactly."""
+
+    def _rows_to_score(self, X) -> np.ndarray:
+        check_is_fitted(self)
+        return self._read(X)
+
+    # -- classify
+    @float64
+    def predict_proba(self, X) -> np.ndarray:
+        """Class probabilities p(y | x_obs, D), (n, K).
+
+        Under "posterior" this is the exact posterior predictive: the joint density is averaged over the posterior, then
+        normalised. It is not the mean of `predict_proba_draws`, which normalises before averaging.
+        """
+        return self._probabilities(X, predict.proba, lambda p: p)
+
+    @float64
+    def predict_log_proba(self, X) -> np.ndarray:
+        """Logarithms of `predict_proba`, exact also where the probabilities underflow."""
+        return self._probabilities(X, predict.log_proba, np.log)
+
+    def _probabilities(self, X, function, scale) -> np.ndarray:
+        table = function(self._prior_joint, self._working, self._rows_to_score(X))
+        nowhere = np.isnan(table[:, 0])
+        if nowhere.any():
+            with np.errstate(divide="ignore"):
+                table[nowhere] = scale(self.priors_)
+            warnings.warn(
+                f"{int(nowhere.sum())} row(s) have density 0 under every class (first: row {int(np.argmax(nowhere))}): their "
+                "class probabilities are the class prior.",
+                stacklevel=3,
+            )
+        return table
+
+    def predict(self, X, costs=None) -> np.ndarray:
+        """The most probable class of each row, or the one of least expected cost.
+
+        Parameters
+        ----------
+        X : array or data frame (n, d)
+        costs : array (K, K), optional
+            costs[i, j] is the cost of predicting classes_[j] when the truth is classes_[i].
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesgen import LDA
+        >>> clf = LDA().fit(np.array([[0.0], [1.0], [2.0], [3.0]]), ["no", "no", "yes", "yes"])
+        >>> clf.predict([[1.4]]).tolist(), clf.predict([[1.4]], costs=[[0, 1], [9, 0]]).tolist()
+        (['no'], ['yes'])
+        """
+        proba = self.predict_proba(X)
+        if costs is None:
+            return self.classes_[np.argmax(proba, axis=1)]
+        return self.classes_[np.argmin(proba @ checks.cost_matrix(costs, self.classes_), axis=1)]
+
+    # -- how sure
+    @float64
+    def predict_proba_draws(self, X) -> np.ndarray:
+        """p(y | x, θ_s) for each of the num_draws draws θ_s of the parameters, (S, n, K); S = 1 for mle and map.
+
+        Their mean over s is not `predict_proba` (which averages the joint density, then normalises).
+        """
+        x = self._rows_to_score(X)
+        return predict.proba_draws(self._prior_joint, self.draws_, x)
+
+    @float64
+    def predict_proba_interval(self, X, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Central intervals of p(y | x, θ) over the draws of θ: (low, high), each (n, K).
+
+        For mle and map there is one θ only, and low = high.
+        """
+        checks.number("level", level, 0.0, 1.0)
+        x = self._rows_to_score(X)
+        limits = ((1 - level) / 2, (1 + level) / 2)
+        out = np.empty((2, len(x), len(self.classes_)))
+        for start in range(0, len(x), INTERVAL_ROWS):
+            rows = slice(start, start + INTERVAL_ROWS)
+            draws = predict.proba_draws(self._prior_joint, self.draws_, x[rows])
+            out[:, rows] = np.quantile(draws, limits, axis=0)
+        return out[0], out[1]
+
+    # -- densities
+    @float64
+    def log_joint(self, X) -> np.ndarray:
+        """log p(x_obs, y = k | D), (n, K), with every constant."""
+        return predict.log_joint(self._prior_joint, self._working, self._rows_to_score(X))
+
+    @float64
+    def score_samples(self, X) -> np.ndarray:
+        """log p(x_obs | D), (n,): 0 for a row without any observed cell."""
+        return predict.log_density(self._prior_joint, self._working, self._rows_to_score(X))
+
+    @float64
+    def outlier_pvalues(self, X, draws: int = 10_000, random_state=None) -> np.ndarray:
+        """P(log p(X') ≤ log p(x)) for X' from the fitted model, on the observed cells of each row: (n,) in (0, 1].
+
+        Uniform for rows that come from the model; small for rows that it finds unusual. With one class the law of the
+        density is known (chi-square, or F under "posterior"); otherwise `draws` rows are simulated, shared by all the rows
+        and scored on each row's cells, and the p-value is (r + 1)/(m + 1). With many different patterns of missing cells
+        fewer of them are used per pattern, at least 500, so that the work stays bounded.
+        """
+        x = self._rows_to_score(X)
+        checks.whole("draws", draws, low=1)
+        exact = self._exact_tail(x)
+        if exact is not None:
+            return exact
+        key_labels, key_rows = jax.random.split(self._use_key("outliers", random_state))
+        labels = self._draw_labels(key_labels, draws)
+        return predict.simulated_tail(self._prior_joint, self._working, x, labels, key_rows)
+
+    def _exact_tail(self, x: np.ndarray) -> np.ndarray | None:
+        """The tail of the quadratic form where it alone orders the density: one class, one elliptical block."""
+        joint = self._prior_joint
+        df = self._working.get("df")
+        if len(joint.blocks) > 1 or joint.num_classes > 1:
+            return None
+        if df is not None and not joint.blocks[0].family.covariance.exact_law():
+            return None
+        q, p = predict.quadratic(joint, self._working, x)[:, 0], np.sum(~np.isnan(x), 1)
+        some = np.maximum(p, 1)
+        tail = laws.chi2.sf(q, some) if df is None else laws.f.sf(q / some, some, np.ravel(df)[0])
+        return np.where(p > 0, np.maximum(tail, np.finfo(float).tiny), 1.0)
+
+    def _draw_labels(self, key, n: int) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            logits = np.log(self.priors_)
+        return np.asarray(jax.random.categorical(key, logits, shape=(n,)))
+
+    # -- generate
+    @float64
+    def sample(self, n: int = 1, y=None, given=None, random_state=None):
+        """Draw synthetic rows from the fitted joint.
+
+        Parameters
+        ----------
+        n : int
+            How many rows.
+        y : label or array-like (n,), optional
+            Their classes; by default drawn too.
+        given : dict, Series or one-row frame, optional
+            Cells that are fixed, by column name (position for arrays); the others are drawn given them.
+        random_state : int, Generator, JAX key, optional
+            By default the fitted object's own: the same call gives the same rows.
+
+        Returns
+        -------
+        (X, y) in the container, column names and dtypes of the training data.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesgen import LDA
+        >>> clf = LDA(random_state=0).fit(np.array([[0.0, 1.0], [1.0, 0.0], [5.0, 6.0], [6.0, 5.0]]), [0, 0, 1, 1])
+        >>> rows, labels = clf.sample(3, y=1, given={0: 5.5})
+        >>> rows[:, 0].tolist(), labels.tolist()
+        ([5.5, 5.5, 5.5], [1, 1, 1])
+        """
+        check_is_fitted(self)
+        checks.whole("n", n, low=1)
+        codes = self._sample_codes(y, n)
+        key_labels, key_rows = jax.random.split(self._use_key("sample", random_state))
+        fixed = np.full(self.n_features_in_, np.nan) if given is None else self._schema.read_given(given)
+        if np.isnan(fixed).all():
+            drawn = self._draw_labels(key_labels, n)
+            codes = np.where(codes >= 0, codes, drawn)
+            x = predict.sample(self._prior_joint, self._working, codes, key_rows)
+        else:
+            rows = np.tile(fixed, (n, 1))
+            x, codes = predict.complete(self._prior_joint, self._working, rows, codes, key_rows)
+        return self._schema.write(x), self._label_schema.write(self.classes_[codes])
+
+    def _sample_codes(self, y, n: int) -> np.ndarray:
+        if y is None or np.ndim(y) > 0 or hasattr(y, "iloc"):
+            return self._codes(y, n)
+        return tables.encode(np.full(n, y), np.zeros(n, bool), self.classes_)
+
+    # -- fill in
+    @float64
+    def impute(self, X, y=None, draws: int | None = None, random_state=None):
+        """Fill the missing cells.
+
+        Parameters
+        ----------
+        X : array or data frame (n, d)
+        y : array-like (n,), optional
+            The classes of the rows; where missing (or not given) the class is averaged over (drawn, with `draws`).
+        draws : int, optional
+            None: the conditional mean E[x_mis | x_obs, D], one table. m: a list of m tables with the missing cells drawn;
+            under "posterior" each table has its own draw of the parameters, as multiple imputation needs.
+        random_state : int, Generator, JAX key, optional
+
+        Returns
+        -------
+        A table like X (or a list of them): same container, names, index, and observed cells.
+        """
+        x = self._rows_to_score(X)
+        codes = self._codes(y, len(x))
+        if draws is None:
+            return self._schema.fill(X, predict.impute(self._prior_joint, self._working, x, codes))
+        checks.whole("draws", draws, low=1)
+        keys = jax.random.split(self._use_key("impute", random_state), draws + 1)
+        thetas = self._imputation_parameters(keys[0], draws)
+        tables_ = (predict.complete(self._prior_joint, thetas[i], x, codes, keys[i + 1])[0] for i in range(draws))
+        return [self._schema.fill(X, table) for table in tables_]
+
+    def _imputation_parameters(self, key, m: int) -> list[dict[str, np.ndarray]]:
+        if self._posterior is None:
+            return [self._working] * m
+        draws = self._draw(key, m)
+        return [{name: value[i] for name, value in draws.items()} for i in range(m)]
+
+    # -- the model itself
+    def model(self, X=None, y=None, num_rows: int | None = None):
+        """The joint as a NumPyro model, with the priors resolved by `fit`.
+
+        Ready for `MCMC(NUTS(clf.model)).run(key, X, y)`, `numpyro.render_model(clf.model, (X, y))`, `log_density` and the
+        handlers. Rows whose label is missing are marginalised over the classes; `X=None` samples `num_rows` rows. Inside
+        `jit` y must be class codes (−1: missing). Precision is that of the caller's JAX configuration.
+        """
+        check_is_fitted(self)
+        x = X if X is None or isinstance(X, jax.Array) else self._read(X)
+        if y is not None and not isinstance(y, jax.core.Tracer):
+            y = self._codes(np.asarray(y) if isinstance(y, jax.Array) else y, np.shape(y)[0])
+        return self._prior_joint.model(x, y, num_rows)

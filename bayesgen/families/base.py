@@ -1,0 +1,213 @@
+"""What a density family is: settings and prior numbers in a frozen dataclass that JAX sees as a pytree.
+
+A family spans all K classes, so that classes can share parameters. A user writes two methods, `model` (the prior,
+as NumPyro sample statements) and `distribution` (the class-conditional density); the rest has defaults.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
+
+from bayesgen.linalg import Cells, Shared
+
+Params = dict[str, Any]
+BATCH_ROWS = 16_384
+
+
+def static(default: Any = dataclasses.MISSING) -> Any:
+    """A field of a family that is structure, not a number: changing it compiles anew."""
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """Hard labels as weights: row i counts `weight[i]` (1 if None) towards class `codes[i]`.
+
+    Stands for the (n, K) array `one_hot(codes) * weight` without building it.
+    """
+
+    codes: np.ndarray
+    num_classes: int
+    weight: np.ndarray | None = None
+
+    def batches(self) -> Iterator[tuple[slice, Labels]]:
+        """The same in pieces of at most BATCH_ROWS rows."""
+        for start in range(0, len(self.codes), BATCH_ROWS):
+            rows = slice(start, start + BATCH_ROWS)
+            yield rows, Labels(self.codes[rows], self.num_classes, None if self.weight is None else self.weight[rows])
+
+    def segments(self) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
+        """(class, row indices, weights) of each class that has rows."""
+        order = np.argsort(self.codes, kind="stable")
+        bounds = np.searchsorted(self.codes[order], np.arange(self.num_classes + 1))
+        for k in np.flatnonzero(np.diff(bounds)):
+            rows = order[bounds[k] : bounds[k + 1]]
+            yield k, rows, None if self.weight is None else self.weight[rows]
+
+    def counts(self) -> np.ndarray:
+        """Total weight of each class."""
+        return np.bincount(self.codes, self.weight, self.num_classes).astype(float)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+class Family:
+    """A class-conditional density for a block of columns, with its prior.
+
+    Subclasses become frozen dataclasses and JAX pytrees: fields are leaves, fields declared with `static()` are
+    structure. Parameters of all classes live in one dict, name -> array with a leading class axis.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> class Exponential(Family):
+    ...     prior_rate: float = 1.0
+    ...     def model(self, num_classes, num_features):
+    ...         with numpyro.plate("class", num_classes):
+    ...             prior = dist.Gamma(2.0, self.prior_rate).expand([num_features]).to_event(1)
+    ...             return {"rate": numpyro.sample("rate", prior)}
+    ...     def distribution(self, params):
+    ...         return dist.Exponential(params["rate"]).to_event(1)
+    >>> params = {"rate": jnp.array([[1.0], [2.0]])}
+    >>> Exponential().log_prob(params, jnp.array([[0.5], [jnp.nan]])).round(3).tolist()
+    [[-0.5, -0.3070000112056732], [0.0, 0.0]]
+    """
+
+    dims: ClassVar[dict[str, list[str]]] = {}
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, eq=False)(cls)
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        structure = [f.name for f in fields if f.metadata.get("static")]
+        leaves = [f.name for f in fields if not f.metadata.get("static")]
+        jax.tree_util.register_dataclass(cls, data_fields=leaves, meta_fields=structure)
+
+    # -- what a user writes
+    def model(self, num_classes: int, num_features: int) -> Params:
+        """Sample the parameters of all classes: the prior, stated once."""
+        raise NotImplementedError(f"{type(self).__name__} must define model(num_classes, num_features)")
+
+    def distribution(self, params: Params) -> dist.Distribution:
+        """The density of one row under each class: batch shape (K,), event shape (p,)."""
+        raise NotImplementedError(f"{type(self).__name__} must define distribution(params)")
+
+    # -- what follows from it
+    def resolve(self, x: np.ndarray, r: Labels | np.ndarray) -> Family:
+        """A copy with everything that is taken from the data filled in."""
+        return self
+
+    def log_prob(self, params: Params, x: jax.Array, cells: Cells | None = None) -> jax.Array:
+        """Log density (n, K) of each row under each class, missing (NaN) cells integrated out."""
+        if isinstance(cells, Shared):
+            x = jnp.where(jnp.asarray(cells.observed), x, jnp.nan)
+        density = self.distribution(params)
+        missing = jnp.isnan(x)[:, None, :]
+        value = jnp.where(missing, density.mean, x[:, None, :])
+        if isinstance(density, dist.Independent) and density.reinterpreted_batch_ndims == 1:
+            return jnp.sum(jnp.where(missing, 0.0, density.base_dist.log_prob(value)), -1)
+        partly = jnp.any(missing, -1) & ~jnp.all(missing, -1)
+        whole = jnp.where(jnp.all(missing, -1), 0.0, density.log_prob(value))
+        return jnp.where(partly, jnp.nan, whole)
+
+    def sample(self, key: jax.Array, params: Params, y: jax.Array) -> jax.Array:
+        """One row (n, p) for each class label in y (n,)."""
+        rows = self.distribution(params).sample(key, (y.shape[0],))
+        return rows[jnp.arange(y.shape[0]), y]
+
+    def public(self, params: Params) -> Params:
+        """The parameters as users see them."""
+        return params
+
+    def groups(self, missing: np.ndarray) -> Iterator[tuple[np.ndarray | None, Cells | None]]:
+        """How rows with missing cells are best split into batches: (row indices or None for all, cells)."""
+        yield None, None
+
+
+class Conjugate(Family):
+    """A family with sufficient statistics and a prior of the same form as its posterior.
+
+    `stats` is one pass over the rows; everything else is a function of the statistics.
+    """
+
+    def stats(self, x, r):
+        """Sufficient statistics, always per class, of rows x with weights r: `Labels` or an (n, K) array."""
+        raise NotImplementedError
+
+    def resolve_stats(self, stats) -> Conjugate:
+        """`resolve`, from the statistics alone."""
+        return self
+
+    def resolve(self, x, r):
+        return self.resolve_stats(self.stats(x, r))
+
+    def merge(self, a, b):
+        """Statistics of the union of the rows behind a and b."""
+        raise NotImplementedError
+
+    def remove(self, a, b):
+        """Statistics of the rows behind a without those behind b."""
+        raise NotImplementedError
+
+    def log_likelihood(self, params: Params, stats) -> jax.Array:
+        """Σ_i log f(x_i | y_i, params), from the statistics."""
+        raise NotImplementedError
+
+    def mle(self, stats) -> Params:
+        """The maximum of the likelihood."""
+        raise NotImplementedError
+
+    def map(self, stats) -> Params:
+        """The mode of the joint posterior density in the parametrisation of `model`."""
+        raise NotImplementedError
+
+    def update(self, stats) -> Conjugate:
+        """The same family with the posterior's numbers: its `model` draws the posterior."""
+        raise NotImplementedError
+
+    def predictive(self) -> Params:
+        """Parameters with which `log_prob`, `sample`, `distribution` are those of a new row, θ integrated out."""
+        raise NotImplementedError
+
+    def expectation(self) -> Params:
+        """Mean of the (public) parameters under this family's prior numbers."""
+        raise NotImplementedError
+
+    def has_evidence(self) -> bool:
+        """Whether the prior is proper, so that the rows have a marginal density."""
+        return True
+
+    def log_evidence(self, stats, num_classes: int, num_features: int) -> jax.Array:
+        """log p(x | y) = log p(θ) + log p(x | y, θ) − log p(θ | x, y), which holds at every θ: here at `centre`."""
+        posterior = self.update(stats)
+        theta = posterior.centre()
+        shape = (num_classes, num_features)
+        prior = log_prior(self, theta, *shape) - log_prior(posterior, theta, *shape)
+        return prior + self.log_likelihood(theta, stats)
+
+    def centre(self) -> Params:
+        """A point of high density under `model`, in its sites."""
+        raise NotImplementedError
+
+    def sites(self, params: Params) -> Params:
+        """Public parameters in the parametrisation of `model`."""
+        return params
+
+    def draw(self, key: jax.Array, num_classes: int, num_features: int) -> Params:
+        """One draw of the public parameters from `model`."""
+        return self.public(handlers.seed(self.model, key)(num_classes, num_features))
+
+
+def log_prior(family: Family, theta: Params, num_classes: int, num_features: int) -> jax.Array:
+    """Log density of the sites `theta` under the family's `model`."""
+    model = handlers.substitute(family.model, theta)
+    trace = handlers.trace(model).get_trace(num_classes, num_features)
+    sites = [site for site in trace.values() if site["type"] == "sample"]
+    return sum(jnp.sum(site["fn"].log_prob(site["value"])) for site in sites)

@@ -1,0 +1,317 @@
+"""The Gaussian family: LDA (tied), QDA (per class) and naive Bayes (diagonal) are settings of it.
+
+    full        Λ_k ~ Wishart(ν, rate Ψ),        μ_k | Λ_k ~ N(m, (κΛ_k)⁻¹)
+    diagonal    λ_kj ~ Gamma(ν/2, Ψ_j/2),        μ_kj | λ_kj ~ N(m_j, 1/(κλ_kj))
+    spherical   λ_k ~ Gamma(ν/2, Ψ/2),           μ_k | λ_k ~ N(m, I/(κλ_k))
+
+and the same with one precision for all classes when tied. With n_k rows of mean x̄_k and scatter S_k the posterior
+has the same form, with
+
+    κ_n = κ + n_k,   m_n = (κm + n_k x̄_k)/κ_n,   ν_n = ν + n_k,   Ψ_n = Ψ + S_k + (κn_k/κ_n)(x̄_k − m)(x̄_k − m)ᵀ
+
+(tied: ν_n = ν + n and Ψ_n sums over the classes). A flat mean, κ = 0, costs one degree of freedom per mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+
+from bayesgen.covariance import STRUCTURES, Covariance, Moments
+from bayesgen.families.base import BATCH_ROWS, Conjugate, Labels, Params, static
+from bayesgen.improper import Flat
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["mean", "strength", "df", "scale"],
+    meta_fields=["flat", "proper"],
+)
+@dataclasses.dataclass(frozen=True, eq=False)
+class NormalWishart:
+    """Prior numbers of a Gaussian: mean m, strength κ, degrees of freedom ν, scale Ψ.
+
+    Parameters
+    ----------
+    mean : float or array (d,)
+    strength : float
+        How many rows the prior mean is worth. 0 is a flat mean.
+    df : float
+        Degrees of freedom of the Wishart (Gamma) prior of the precision.
+    scale : float, array (d,) or (d, d)
+        Its rate; a number stands for that multiple of the identity, a vector for a diagonal matrix.
+
+    Zeros give the improper limit, which is accepted where the data make the posterior proper.
+
+    Examples
+    --------
+    >>> NormalWishart(mean=0.0, strength=0.0, df=0.0, scale=0.0).flat
+    True
+    """
+
+    mean: Any
+    strength: Any
+    df: Any
+    scale: Any
+    flat: bool | None = None
+    proper: bool | None = None
+
+    def __post_init__(self):
+        if self.flat is None:
+            object.__setattr__(self, "flat", bool(np.all(np.asarray(self.strength) == 0)))
+
+    def resolve(self, structure: Covariance, stats: Moments) -> NormalWishart:
+        """Every number in the shape that the columns and this covariance structure need."""
+        d = stats.mean.shape[-1]
+        mean = np.broadcast_to(np.asarray(self.mean, float), (d,)).copy()
+        scale = structure.full_scale(np.asarray(self.scale, float), d)
+        df, strength = np.asarray(self.df, float), np.asarray(self.strength, float)
+        return NormalWishart(mean, strength, df, scale, self.flat, structure.proper(df, scale, d))
+
+
+class Gaussian(Conjugate):
+    """Normal class densities.
+
+    Parameters
+    ----------
+    covariance : "full", "diag", "spherical" or a covariance object
+    tied : bool
+        One covariance for all the classes.
+    prior : "auto", NormalWishart or Shrinkage
+        "auto" is weak and scale-aware: the grand mean worth 0.01 rows, and one pseudo-row of the pooled within-class
+        variances.
+    unbiased : bool
+        Divide by n_k − 1 (n − K when tied) instead of n_k (n) in the maximum-likelihood fit.
+    ridge : float
+        Added to the variances of the maximum-likelihood and MAP fits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> family = Gaussian("diag")
+    >>> stats = family.stats(np.array([[1.0], [3.0]]), Labels(np.array([0, 0]), 1))
+    >>> family.mle(stats)["variance"].tolist()
+    [[1.0]]
+    """
+
+    covariance: Covariance = static("full")
+    tied: bool = static(False)
+    prior: Any = "auto"
+    unbiased: bool = static(False)
+    ridge: Any = 0.0
+
+    def __post_init__(self):
+        if isinstance(self.covariance, str):
+            object.__setattr__(self, "covariance", STRUCTURES[self.covariance])
+
+    # -- the model
+    def model(self, num_classes: int, num_features: int) -> Params:
+        prior = self.prior
+        precision_prior = self.covariance.precision_prior(prior.df, prior.scale, prior.proper)
+        if self.tied:
+            precision = numpyro.sample("precision", precision_prior)
+        with numpyro.plate("class", num_classes):
+            if not self.tied:
+                precision = numpyro.sample("precision", precision_prior)
+            if prior.flat:
+                mean_prior = Flat(prior.mean)
+            else:
+                mean_prior = self.covariance.mean_prior(prior.mean, prior.strength, precision)
+            mean = numpyro.sample("mean", mean_prior)
+        return {"precision": precision, "mean": mean}
+
+    def distribution(self, params: Params):
+        return self.covariance.distribution(params["mean"], self._cov(params), params.get("df"))
+
+    def _cov(self, params: Params):
+        """Covariances, from public parameters as they are or from the precisions of the model's sites."""
+        key = self.covariance.key
+        return params[key] if key in params else self.covariance.invert(params["precision"])
+
+    def public(self, params: Params) -> Params:
+        return {"mean": params["mean"], self.covariance.key: self._cov(params)}
+
+    def sites(self, params: Params) -> Params:
+        return {"mean": params["mean"], "precision": self.covariance.invert(params[self.covariance.key])}
+
+    # -- densities
+    def log_prob(self, params: Params, x, cells=None):
+        return self.covariance.log_prob(x, params["mean"], self._cov(params), params.get("df"), cells)
+
+    def quadratic(self, params: Params, x, cells=None):
+        """Squared Mahalanobis distances (n, K), missing cells left out."""
+        return self.covariance.quadratic(x, params["mean"], self._cov(params), cells)
+
+    def groups(self, missing: np.ndarray):
+        return self.covariance.groups(missing)
+
+    def condition(self, params: Params, x, cells=None):
+        """E[x | x_obs, class] (n, K, p): the rows with their missing cells filled under each class."""
+        return self.covariance.conditional_mean(x, params["mean"], self._cov(params), cells)
+
+    def complete(self, key, params: Params, x, y, cells=None):
+        """The rows with their missing cells drawn given the others and the class y (n,)."""
+        mean, cov = params["mean"], self._cov(params)
+        return self.covariance.conditional_draw(key, x, y, mean, cov, params.get("df"), cells)
+
+    # -- statistics
+    def stats(self, x, r) -> Moments:
+        if not isinstance(r, Labels):
+            return self._soft_stats(x, r)
+        total = self._empty(r.num_classes, x.shape[1])
+        for rows, labels in r.batches():
+            total = self.merge(total, self._batch_stats(x[rows], labels))
+        return total
+
+    def _batch_stats(self, x: np.ndarray, r: Labels) -> Moments:
+        batch = self._empty(r.num_classes, x.shape[1])
+        for k, rows, weight in r.segments():
+            for target, value in zip(batch, self.covariance.one_class(x[rows], weight), strict=True):
+                target[k] = value
+        return batch
+
+    def _soft_stats(self, x, r) -> Moments:
+        if isinstance(x, jax.Array) or isinstance(r, jax.Array):
+            return self.covariance.soft(x, r)
+        total = self._empty(r.shape[1], x.shape[1])
+        for start in range(0, len(x), BATCH_ROWS):
+            rows = slice(start, start + BATCH_ROWS)
+            total = self.merge(total, self._each_class(x[rows], r[rows]))
+        return total
+
+    def _each_class(self, x: np.ndarray, r: np.ndarray) -> Moments:
+        parts = [self.covariance.one_class(x, np.ascontiguousarray(column)) for column in r.T]
+        return Moments(*(np.stack([np.asarray(p) for p in leaf]) for leaf in zip(*parts, strict=True)))
+
+    def _empty(self, k: int, d: int) -> Moments:
+        square = self.covariance.site_dims == 2
+        return Moments(np.zeros(k if square else (k, d)), np.zeros((k, d)), np.zeros((k, d, d) if square else (k, d)))
+
+    def merge(self, a: Moments, b: Moments) -> Moments:
+        return self.covariance.merge(a, b)
+
+    def remove(self, a: Moments, b: Moments) -> Moments:
+        return self.covariance.remove(a, b)
+
+    def log_likelihood(self, params: Params, stats: Moments):
+        return self.covariance.log_likelihood(params["mean"], self._cov(params), stats)
+
+    # -- estimates
+    def mle(self, stats: Moments) -> Params:
+        d = stats.mean.shape[-1]
+        lost = stats.weight * 0 + (1.0 if self.unbiased else 0.0)
+        n = self.covariance.dof(stats.weight - lost, d, self.tied)
+        cov = self.covariance.ratio(self.covariance.pooled(stats.scatter, self.tied), n, d)
+        return self._with_ridge(stats.mean, cov)
+
+    def map(self, stats: Moments) -> Params:
+        k, d = stats.mean.shape
+        prior = self.update(stats).prior
+        return self._with_ridge(prior.mean, self.covariance.mode(prior.scale, prior.df, k if self.tied else 1, d))
+
+    def _with_ridge(self, mean, cov) -> Params:
+        return {"mean": mean, self.covariance.key: self.covariance.add(cov, self.ridge)}
+
+    def update(self, stats: Moments) -> Gaussian:
+        prior, structure, d = self.prior, self.covariance, stats.mean.shape[-1]
+        strength = prior.strength + stats.weight
+        share = stats.weight / strength
+        delta = stats.mean - prior.mean
+        between = structure.outer(delta, prior.strength * share)
+        lost = stats.weight * 0 + (1.0 if prior.flat else 0.0)
+        posterior = NormalWishart(
+            mean=prior.mean + structure._column(share) * delta,
+            strength=strength,
+            df=prior.df + structure.dof(stats.weight - lost, d, self.tied),
+            scale=prior.scale + structure.pooled(stats.scatter + between, self.tied),
+            flat=False,
+            proper=True,
+        )
+        return dataclasses.replace(self, prior=posterior)
+
+    def predictive(self) -> Params:
+        prior, structure = self.prior, self.covariance
+        d = prior.mean.shape[-1]
+        df = structure.predictive_df(prior.df, d)
+        factor = (prior.strength + 1) / (prior.strength * structure.per_weight(df))
+        return {"mean": prior.mean, structure.key: structure.spread(prior.scale, factor, self.tied), "df": df}
+
+    def expectation(self) -> Params:
+        prior, d = self.prior, self.prior.mean.shape[-1]
+        return {"mean": prior.mean, self.covariance.key: self.covariance.expectation(prior.scale, prior.df, d)}
+
+    def centre(self) -> Params:
+        prior, d = self.prior, self.prior.mean.shape[-1]
+        cov = self.covariance.ratio(prior.scale, prior.df, d)
+        return {"mean": prior.mean, "precision": self.covariance.invert(cov)}
+
+    def has_evidence(self) -> bool:
+        return not self.prior.flat and self.prior.proper
+
+    def resolve_stats(self, stats: Moments) -> Gaussian:
+        rule = AutoPrior() if isinstance(self.prior, str) else self.prior
+        return dataclasses.replace(self, prior=rule.resolve(self.covariance, stats))
+
+    @property
+    def drops_missing(self) -> bool:
+        """Whether the statistics are exact with missing cells."""
+        return self.covariance.drops_missing
+
+
+@dataclasses.dataclass(frozen=True)
+class AutoPrior:
+    """Weak and scale-aware: m the grand mean worth 0.01 rows, one pseudo-row of the pooled within-class variances."""
+
+    def resolve(self, structure: Covariance, stats: Moments) -> NormalWishart:
+        mean, variance = column_scales(structure, stats)
+        numbers = NormalWishart(mean, 0.01, structure.auto_df(len(mean)), structure.expand(variance))
+        return numbers.resolve(structure, stats)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shrinkage:
+    """The prior of regularised discriminant analysis: a flat mean and a Wishart whose map is
+
+        Σ_k = α Σ̂_k + (1 − α) {γ Σ̂ + (1 − γ) σ̂² I},   σ̂² = tr(Σ̂)/d
+
+    that is ν − d − 1 = n_k (1 − α)/α and Ψ = (ν − d − 1) {γ Σ̂ + (1 − γ) σ̂² I}.
+    """
+
+    alpha: float
+    gamma: float
+
+    def resolve(self, structure: Covariance, stats: Moments) -> NormalWishart:
+        weight, scatter = np.asarray(stats.weight), np.asarray(stats.scatter)
+        d = scatter.shape[-1]
+        pooled = scatter.sum(0) / weight.sum()
+        target = self.gamma * pooled + (1 - self.gamma) * np.trace(pooled) / d * np.eye(d)
+        # α = 0 is a Wishart of infinite weight; 1e-15 is that to the last bit of α Σ̂_k + (1 − α) {...}.
+        alpha = max(self.alpha, 1e-15)
+        excess = weight * (1 - alpha) / alpha
+        numbers = NormalWishart(0.0, 0.0, d + 1 + excess, excess[:, None, None] * target)
+        return numbers.resolve(structure, stats)
+
+
+def column_scales(structure: Covariance, stats: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Grand mean and pooled within-class variance of each column; never zero.
+
+    A column that does not vary within the classes takes its total variance, one that does not vary at all
+    (1e-6 · mean)², a column of zeros 1.
+    """
+    weight, mean, scatter = (np.asarray(leaf, float) for leaf in structure.cells(stats))
+    n = weight.sum(0)
+    safe = np.where(n > 0, n, 1.0)
+    # Centre before averaging: the weighted mean of means near 1e8 must keep its digits.
+    centre = mean[np.argmax(weight, 0), np.arange(mean.shape[1])]
+    grand = centre + (weight * (mean - centre)).sum(0) / safe
+    within = scatter.sum(0) / safe
+    total = within + (weight * (mean - grand) ** 2).sum(0) / safe
+    tiny = (1e-12 * np.abs(grand)) ** 2
+    variance = np.where(within > tiny, within, np.where(total > tiny, total, (1e-6 * grand) ** 2))
+    return grand, np.where(variance > 0, variance, 1.0)

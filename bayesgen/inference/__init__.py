@@ -1,0 +1,1 @@
+"""Engines: joint model and data in, draws of the parameters out."""

@@ -1,0 +1,417 @@
+r"""The shrinkage of regularised discriminant analysis, chosen by the exact leave-one-out score.
+
+The covariance of class k under the weights (alpha, gamma) is
+
+.. math::
+    \Sigma_k = \alpha \frac{S_k}{n_k} + (1-\alpha) \Big\{ \gamma \frac{W}{n} + (1-\gamma) s^2 I \Big\},
+    \qquad W = \sum_k S_k, \quad s^2 = \frac{\operatorname{tr} W}{n d},
+
+with S_k the scatter of class k about its mean. The score is :math:`\sum_i \log p(x_i, y_i \mid D_{-i})`: each
+row is scored by the fit without it, where it has left its class mean, S_k, W, s², the weights and the class
+probabilities. No fit is repeated. With δ the row minus its class mean, taking weight r out of a class of
+weight n_k leaves :math:`S_k - c\,\delta\delta'`, :math:`c = n_k r / (n_k - r)`, and so the covariance
+:math:`A - \beta\,\delta\delta' - \tau I`, where A and β depend on the class and r only: one
+eigendecomposition of A serves all the rows of such a *cell*. Directions in which no row differs from its class
+mean though rows abound (constant and collinear columns) are not scored: they would make the score unbounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter
+from scipy.optimize import minimize
+
+Floats = NDArray[np.float64]
+Array = jax.Array | NDArray
+Method = Literal["map", "posterior"]
+
+BATCH_ROWS, MIN_ROWS = 16_384, 64
+BATCH_SIZE = 2**22  # numbers in a batch: wide tables take fewer rows; tables that fit keep their batches
+CHUNK_ROWS = (8, 64, 1024)
+TINY = 1e-13
+LEVELS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1 - 1e-3, 1 - 1e-5, 1 - 1e-7, 1.0)
+STARTS = 3
+SPAN = 1 - 1e-10  # see `_climb`
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen weights, their score, the optimiser's iterations over all its starts, and its success."""
+
+    alpha: float
+    gamma: float
+    score: float
+    n_iter: int
+    converged: bool
+
+
+class Totals(NamedTuple):
+    """S_k (K, d, d), W (d, d), n_k (K,), n and columns of the table; 1 for "posterior", 0 for "map"."""
+
+    scatter: Array
+    pooled: Array
+    class_weight: Array
+    weight: Array
+    columns: Array
+    predictive: Array
+
+
+class Cells(NamedTuple):
+    """The cells (G,): class, weight r that leaves with a row, log probability of the class then."""
+
+    label: Array
+    leaving: Array
+    log_prob: Array
+
+
+class Batch(NamedTuple):
+    """Centred rows (P, C, d) and their weights (P, C): P chunks of C rows, each chunk from one cell (P,)."""
+
+    cells: Cells
+    cell: Array
+    delta: Array
+    weight: Array
+
+
+def _eigen(a, cell, tau, delta):
+    """Eigenvectors V of A; per row: is A - tau I definite, its eigenvalues, V'delta; `_solve`."""
+    values, vectors = jnp.linalg.eigh(a)
+    shifted = values[cell][:, None, :] - tau[..., None]
+    good = shifted[..., 0] > TINY * values[cell][:, -1:]
+    shifted = jnp.where(good[..., None], shifted, 1.0)
+    z = jnp.einsum("pci,pij->pcj", delta, vectors[cell])
+    logdet, quad = jnp.log(shifted).sum(-1), (z * z / shifted).sum(-1)
+    return vectors, good, shifted, z, (jnp.where(good, logdet, 0.0), jnp.where(good, quad, jnp.inf))
+
+
+@jax.custom_jvp
+def _solve(a, cell, tau, delta):
+    r"""Return :math:`\log|A - \tau I|` and :math:`\delta'(A - \tau I)^{-1}\delta`; (0, inf) if not definite.
+
+    The derivative uses the eigenvectors as a linear solver and never differentiates them: their derivative
+    does not exist where eigenvalues repeat, as at alpha = gamma = 0, while that of these two numbers does.
+    """
+    return _eigen(a, cell, tau, delta)[-1]
+
+
+@_solve.defjvp
+def _solve_jvp(primals, tangents):
+    a, cell, tau, delta = primals
+    da, _, dtau, ddelta = tangents
+    vectors, good, shifted, z, out = _eigen(a, cell, tau, delta)
+    u = z / shifted
+    turned = jnp.einsum("gji,gjk,gkl->gil", vectors, da, vectors)
+    dlogdet = (jnp.diagonal(turned, axis1=1, axis2=2)[cell][:, None, :] / shifted).sum(-1)
+    dlogdet -= dtau * (1.0 / shifted).sum(-1)
+    dz = jnp.einsum("pci,pij->pcj", ddelta, vectors[cell])
+    dquad = ((2.0 * dz - jnp.einsum("pci,pij->pcj", u, turned[cell])) * u).sum(-1) + dtau * (u * u).sum(-1)
+    return out, (jnp.where(good, dlogdet, 0.0), jnp.where(good, dquad, 0.0))
+
+
+def _log1p_ratio(t):
+    """log(1 + t) / t for t >= 0, smooth at 0."""
+    small = t < 1e-2
+    series = jnp.polyval(jnp.array([(-1.0) ** j / (j + 1) for j in range(9)][::-1]), jnp.where(small, t, 0.0))
+    safe = jnp.where(small, 1.0, t)
+    return jnp.where(small, series, jnp.log1p(safe) / safe)
+
+
+def _half_step(u):
+    """`_gamma_ratio` for d = 1: the recurrence moves z up by ten, where the asymptotic series is exact."""
+    inverse = 2.0 * u / (1.0 + 20.0 * u)
+    series = jnp.polyval(jnp.array([-31 / 18432, 17 / 14336, -1 / 640, 1 / 192, -1 / 8]), inverse * inverse)
+    moved = jnp.log1p(u[..., None] / (1.0 + 2.0 * u[..., None] * jnp.arange(10.0))).sum(-1)
+    return inverse * series + 0.5 * jnp.log1p(20.0 * u) - moved
+
+
+def _gamma_ratio(u, d: int):
+    r"""Return :math:`\log\Gamma(z + d/2) - \log\Gamma(z) - (d/2) \log z` at z = 1/(2u), smooth at u = 0."""
+    odd = d % 2
+    total = jnp.log1p(2.0 * u[..., None] * (jnp.arange(d // 2) + 0.5 * odd)).sum(-1)
+    return total + _half_step(u) if odd else total
+
+
+def _log_density(logdet, mahalanobis, left, alpha, predictive, cell, d: int):
+    r"""Log density per row: normal, or the Student t of the posterior predictive.
+
+    The t has :math:`n_k/\alpha + 1` degrees of freedom and scale
+    :math:`\Sigma_k (1 + 1/n_k)/(1 + \alpha/n_k)`. In u = 1/df the normal is u = 0, and nothing is singular.
+    """
+    h = predictive * alpha / left
+    u, scale = h / (1.0 + h), (1.0 + predictive / left) / (1.0 + h)
+    constant = _gamma_ratio(u, d) - 0.5 * d * jnp.log(2.0 * jnp.pi * scale)
+    quad = mahalanobis / scale[cell][:, None]
+    t = u[cell][:, None] * quad
+    return constant[cell][:, None] - 0.5 * (logdet + quad * _log1p_ratio(t) + d * jnp.log1p(t))
+
+
+def _matrices(point, totals: Totals, cells: Cells):
+    """A (G, d, d), and beta and tau/|delta|² (G,), of the module docstring."""
+    alpha, gamma = point
+    whole = totals.class_weight[cells.label]
+    left, rest = whole - cells.leaving, totals.weight - cells.leaving
+    own, pooled = alpha / left, (1.0 - alpha) * gamma / rest
+    sphere = (1.0 - alpha) * (1.0 - gamma) / (rest * totals.columns)
+    a = own[:, None, None] * totals.scatter[cells.label] + pooled[:, None, None] * totals.pooled
+    a += (sphere * jnp.trace(totals.pooled))[:, None, None] * jnp.eye(totals.pooled.shape[-1])
+    c = whole * cells.leaving / left
+    return a, c * (own + pooled), c * sphere
+
+
+def _batch_score(point, totals: Totals, batch: Batch):
+    """Sum of weight times log p(x_i, y_i | D without i) over the rows of a batch."""
+    cells, cell, delta, weight = batch
+    a, beta, tau = _matrices(point, totals, cells)
+    logdet, quad = _solve(a, cell, tau[cell][:, None] * (delta * delta).sum(-1), delta)
+    finite = jnp.isfinite(quad)
+    quad = jnp.where(finite, quad, 0.0)
+    rest = 1.0 - beta[cell][:, None] * quad
+    good = finite & (rest > TINY)
+    rest = jnp.where(good, rest, 1.0)
+    whole = totals.class_weight[cells.label]
+    left = whole - cells.leaving
+    logdet, quad = logdet + jnp.log(rest), ((whole / left) ** 2)[cell][:, None] * quad / rest
+    density = _log_density(logdet, quad, left, point[0], totals.predictive, cell, delta.shape[-1])
+    score = jnp.where(good, cells.log_prob[cell][:, None] + density, -jnp.inf)
+    return (weight * jnp.where(weight > 0.0, score, 0.0)).sum()
+
+
+_value_and_grad = jax.jit(jax.value_and_grad(_batch_score))
+
+
+class Problem(NamedTuple):
+    """The totals, a function that gives the batches, and the weight of the rows that are scored."""
+
+    totals: Totals
+    batches: Callable[[], Iterable[Batch]]
+    weight: float
+
+
+def _class_moments(x: Floats, rows: NDArray, weight: Floats) -> tuple[Floats, Floats]:
+    """Mean and centred scatter of some rows, by slices; the second pass keeps the digits of a large mean."""
+    total = weight[rows].sum()
+    slices = [rows[i : i + BATCH_ROWS] for i in range(0, len(rows), BATCH_ROWS)]
+    mean = sum(weight[s] @ x[s] for s in slices) / total
+    shift, scatter = np.zeros_like(mean), np.zeros((x.shape[1],) * 2)
+    for s in slices:
+        centred = x[s] - mean
+        weighted = weight[s, None] * centred
+        shift += weighted.sum(0) / total
+        scatter += weighted.T @ centred
+    return mean + shift, scatter - total * np.outer(shift, shift)
+
+
+def _moments(x: Floats, y: NDArray, order: NDArray, weight: Floats, num_classes: int):
+    """Mean (K, d) and scatter (K, d, d) of each class, and a basis of the scored directions or None for all."""
+    d = x.shape[1]
+    mean, scatter = np.zeros((num_classes, d)), np.zeros((num_classes, d, d))
+    ends = np.searchsorted(y[order], np.arange(num_classes + 1))
+    present = np.flatnonzero(np.diff(ends))
+    for k in present:
+        mean[k], scatter[k] = _class_moments(x, order[ends[k] : ends[k + 1]], weight)
+    values, vectors = np.linalg.eigh(scatter.sum(0))
+    seen = values > TINY * values[-1]
+    # With fewer rows than columns the unseen directions are no fault of the columns: rows left out do enter them.
+    if seen.all() or not 0 < seen.sum() < len(order) - len(present):
+        return mean, scatter, None
+    return mean, vectors[:, seen].T @ scatter @ vectors[:, seen], vectors[:, seen]
+
+
+def _power(count: int) -> int:
+    """The next power of two."""
+    return 1 << (int(count) - 1).bit_length()
+
+
+def _slots(cell: NDArray, order: NDArray, size: int) -> tuple[NDArray, NDArray]:
+    """Row numbers (P, size), -1 where padded, and cells (P,) of chunks; ``order`` sorts the rows by cell."""
+    counts = np.bincount(cell)
+    chunks = -(-counts // size)
+    first_chunk, first_row = np.cumsum(chunks) - chunks, np.cumsum(counts) - counts
+    slots = np.full(chunks.sum() * size, -1)
+    slots[np.arange(len(order)) + (first_chunk * size - first_row)[cell]] = order
+    return slots.reshape(-1, size), np.repeat(np.arange(len(counts)), chunks)
+
+
+def _pad(array: NDArray, size: int, fill: float = 0) -> NDArray:
+    """The array with its first axis filled up to a size."""
+    return np.concatenate([array, np.full((size - len(array), *array.shape[1:]), fill, array.dtype)])
+
+
+def _batch(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, slots: NDArray, cell, most: int):
+    """A batch of chunks, padded by rows of weight 0; its cells are numbered from 0 and padded to ``most``."""
+    own, local = np.unique(cell, return_inverse=True)
+    size = _power(max(len(slots), -(-MIN_ROWS // slots.shape[1])))
+    rows, local = _pad(slots, size, -1), _pad(local, size)
+    real = rows >= 0
+    delta = np.where(real[..., None], x[rows] - mean[cells.label[own[local]]][:, None, :], 0.0)
+    delta = delta if basis is None else delta @ basis
+    mine = Cells(*(_pad(part[own], most, part[own[0]]) for part in cells))
+    return jax.tree.map(jnp.asarray, Batch(mine, local, delta, np.where(real, weight[rows], 0.0)))
+
+
+def _batch_maker(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, order: NDArray, number: NDArray):
+    """A function that gives the batches: always one list for a small table, made anew for a large one."""
+    d = x.shape[1]
+    # Chunks small against a cell, so that padding is cheap; large against d, so that one A per chunk is.
+    target = max(len(order) / (64 * len(cells.label)), d / 4)
+    size = next((rows for rows in CHUNK_ROWS if rows >= target), CHUNK_ROWS[-1])
+    slots, cell = _slots(number, order, size)
+    step = _power(max(min(BATCH_ROWS, BATCH_SIZE // d) // size, 1) // 2 + 1)
+    cuts = [slice(i, i + step) for i in range(0, len(slots), step)]
+    most = _power(max(len(np.unique(cell[cut])) for cut in cuts))
+
+    def fresh() -> Iterator[Batch]:
+        return (_batch(x, mean, basis, weight, cells, slots[cut], cell[cut], most) for cut in cuts)
+
+    kept = list(fresh()) if slots.size * d <= BATCH_SIZE else None
+    return fresh if kept is None else lambda: kept
+
+
+def _prepare(x, y, num_classes, weight, method: Method, class_probs, class_smoothing) -> Problem:
+    """Take the totals and sort the rows into cells. A weight above 1 is repeated rows, and one leaves."""
+    weight = np.ones(len(x)) if weight is None else np.asarray(weight, float)
+    leaving, class_weight = np.minimum(weight, 1.0), np.bincount(y, weight, num_classes)
+    order = np.lexsort((leaving, y))
+    order = order[weight[order] > 0]
+    mean, scatter, basis = _moments(x, y, order, weight, num_classes)
+    order = order[(class_weight[y] - leaving > 1e-10 * class_weight[y])[order]]
+    if not len(order):
+        raise ValueError(
+            "No row can be left out to choose alpha and gamma: every class has at most one row. "
+            "Give numbers for alpha and gamma."
+        )
+    label, out = y[order], leaving[order]
+    new = np.r_[True, (np.diff(label) != 0) | (np.diff(out) != 0)]
+    label, out = label[new], out[new]
+    total, predictive = class_weight.sum(), float(method == "posterior")
+    extra = class_smoothing + predictive
+    probs = (class_weight[label] - out + extra) / (total - out + extra * num_classes)
+    probs = probs if class_probs is None else np.asarray(class_probs, float)[label]
+    cells = Cells(label, out, np.log(probs))
+    batches = _batch_maker(x, mean, basis, weight, cells, order, np.cumsum(new) - 1)
+    parts = (scatter, scatter.sum(0), class_weight, total, float(x.shape[1]), predictive)
+    return Problem(Totals(*map(jnp.asarray, parts)), batches, weight[order].sum())
+
+
+def _evaluate(problem: Problem, point) -> tuple[float, Floats]:
+    """Score and gradient at (alpha, gamma); (-inf, 0) where some row has no density."""
+    total, slope = 0.0, np.zeros(2)
+    point = jnp.asarray(point, float)
+    for batch in problem.batches():
+        value, grad = _value_and_grad(point, problem.totals, batch)
+        total, slope = total + float(value), slope + np.asarray(grad)
+        if not np.isfinite(total):
+            return -np.inf, np.zeros(2)
+    return total, slope
+
+
+def _climb(problem: Problem, start: Floats, low: Floats, high: Floats) -> tuple[float, Floats, int, bool]:
+    """L-BFGS-B from a start: the score and the point it finds, its iterations, and its success.
+
+    It moves in u = -log(1 - SPAN t) for each weight t: where columns have very different spreads the maximum lies
+    within 1e-9 of 1. Where the score falls far below the start's, the loss is a wall of finite height: the line
+    search interpolates, and an infinite or huge value would leave it with a step of nothing.
+    """
+    begin, bottom, top = (-np.log1p(-SPAN * t) for t in (start, low, high))
+
+    def weights(u: Floats) -> Floats:
+        return np.where(u >= top, high, np.clip(-np.expm1(-u) / SPAN, low, high))
+
+    def loss(u: Floats, wall: float) -> tuple[float, Floats]:
+        score, slope = _evaluate(problem, weights(u))
+        height = -score / problem.weight
+        return (height, -slope * np.exp(-u) / (SPAN * problem.weight)) if height < wall else (wall, np.zeros(2))
+
+    height, rise = loss(begin, np.inf)
+    wall, bounds = height + 10.0 + 10.0 * np.abs(rise).sum(), list(zip(bottom, top, strict=True))
+    options = {"ftol": 1e-13, "gtol": 1e-8, "maxiter": 200}
+    found = minimize(loss, begin, (wall,), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    # A line search that stops at the rounding error of a flat top is no failure. A fixed weight has slope nan.
+    step = np.clip(found.x - np.nan_to_num(found.jac), bottom, top) - found.x
+    return -found.fun * problem.weight, weights(found.x), found.nit, found.success or np.abs(step).max() < 1e-5
+
+
+def _best(problem: Problem, fixed: tuple[float | str, float | str]) -> Choice:
+    """The maximum over the box, or over its free side: a grid, then climbs from its best few local maxima."""
+    axes = [np.array(LEVELS if value == "loo" else [value], float) for value in fixed]
+    scores = np.array([[_evaluate(problem, (a, g))[0] for g in axes[1]] for a in axes[0]])
+    if scores.size == 1:
+        return Choice(*map(float, fixed), scores.item(), 0, True)
+    peak = np.isfinite(scores) & (scores == maximum_filter(scores, size=3, mode="constant", cval=-np.inf))
+    starts = np.argwhere(peak)[np.argsort(-scores[peak], kind="stable")][:STARTS]
+    low, high = np.array([[axis[0], axis[-1]] for axis in axes]).T
+    climbs = [_climb(problem, np.array([axes[0][i], axes[1][j]]), low, high) for i, j in starts]
+    if not climbs:
+        raise ValueError(
+            "The leave-one-out score is finite for no alpha and gamma: without some row there is no spread "
+            "within the classes, or that row is too far from its class. Give numbers for alpha and gamma."
+        )
+    score, point, _, success = max(climbs, key=lambda climb: climb[0])
+    return Choice(*point.tolist(), float(score), sum(climb[2] for climb in climbs), bool(success))
+
+
+def loo_score(
+    x: Floats,
+    y: NDArray,
+    alpha: float,
+    gamma: float,
+    *,
+    num_classes: int,
+    weight: Floats | None = None,
+    method: Method = "map",
+    class_probs: Floats | None = None,
+    class_smoothing: float = 0.0,
+) -> float:
+    """Exact leave-one-out joint log score, the sum over the rows of log p(x_i, y_i | D without i).
+
+    It is -inf where some row left out has no density: its class's covariance is then singular.
+
+    Parameters
+    ----------
+    x, y : ndarray (n, d), ndarray (n,)
+        Complete rows, and class numbers from 0. A row that is alone in its class is not scored.
+    alpha, gamma : float
+        The weights of the covariance, in [0, 1].
+    num_classes : int
+    weight : ndarray (n,), optional
+        Row weights w: a row's score counts w times and min(w, 1) of it is left out, so that whole weights
+        equal repeated rows.
+    method : {"map", "posterior"}
+        Score by the normal density at the estimates, or by the posterior predictive Student t.
+    class_probs : ndarray (K,), optional
+        Fixed class probabilities; if not given they are estimated, without the row.
+    class_smoothing : float
+        Added to each class weight; the posterior mean adds 1 more.
+    """
+    with jax.enable_x64(True):
+        problem = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
+        return _evaluate(problem, (alpha, gamma))[0]
+
+
+def choose(
+    x: Floats,
+    y: NDArray,
+    *,
+    alpha: float | Literal["loo"] = "loo",
+    gamma: float | Literal["loo"] = "loo",
+    num_classes: int,
+    weight: Floats | None = None,
+    method: Method = "map",
+    class_probs: Floats | None = None,
+    class_smoothing: float = 0.0,
+) -> Choice:
+    """The weights in the unit square with the highest leave-one-out score.
+
+    A number for alpha or gamma is kept, and the other one chosen; other parameters as for `loo_score`.
+    Raises ValueError if no row can be left out or the score is nowhere finite.
+    """
+    with jax.enable_x64(True):
+        problem = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
+        return _best(problem, (alpha, gamma))
