@@ -154,9 +154,15 @@ class Schema:
         dtype = X.dtype if isinstance(X, np.ndarray) else np.dtype(float)
         return cls("array", None, (dtype,) * np.shape(X)[1])
 
+    @classmethod
+    def named(cls, width: int, names=None) -> Schema:
+        """The schema of float columns: a frame if they have names, an array if not."""
+        columns = None if names is None else pd.Index(list(names))
+        return cls("array" if names is None else "frame", columns, (np.dtype(float),) * width)
+
     def name(self, j: int) -> str:
         """The name of column j, or "column 3" where there are no names."""
-        return f"column {j}" if self.columns is None else str(self.columns[j])
+        return f"column {j}" if self.columns is None else str(self.columns[j : j + 1].tolist()[0])
 
     @property
     def labels(self) -> list[str]:
@@ -188,7 +194,7 @@ class Schema:
             cells = X if isinstance(X, np.ndarray) and not np.ma.isMA(X) else values
             return _fill(cells, missing, filled, np.result_type(*map(_base, self.dtypes)), "the array")
         out = X.copy()
-        for j in np.flatnonzero(missing.any(axis=0)):
+        for j in np.flatnonzero(missing.any(axis=0)).tolist():
             column = _fill_column(X.iloc[:, j], values[:, j], filled[:, j], self.dtypes[j], self.name(j))
             out.isetitem(j, column)
         return out
@@ -308,16 +314,14 @@ def read_labels(y, *, unlabelled=None) -> tuple[np.ndarray, np.ndarray]:
 
 def _label_cells(y) -> tuple[np.ndarray, np.ndarray]:
     if hasattr(y, "iloc"):  # extension dtypes and one-column frames by way of objects: integers stay integers
-        cells = y.to_numpy() if isinstance(y.dtypes, np.dtype) else y.to_numpy(dtype=object)
+        cells = y.to_numpy() if isinstance(y.dtypes, np.dtype) else y.astype(object).to_numpy()
     else:
-        cells = np.asarray(y.astype(object).filled(None) if np.ma.isMA(y) else y)
+        cells = np.asarray(np.where(y.mask, pd.NA, y.data) if np.ma.isMA(y) else y)
         if cells.dtype.kind == "U" and cells is not y and not all(isinstance(v, str) for v in y):
             cells = np.asarray(y, dtype=object)  # otherwise NaN has become "nan"
     if cells.ndim != 1 or cells.dtype.kind == "c":
         cells = column_or_1d(cells, warn=True)
-    if cells.dtype == object:
-        return cells, pd.isna(cells)
-    return cells, np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(len(cells), bool)
+    return cells, pd.isna(cells)
 
 
 def _plain(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
@@ -356,7 +360,7 @@ def encode(values: np.ndarray, missing: np.ndarray, classes: np.ndarray) -> np.n
     array([ 1, -1,  0,  1])
     """
     present = values[~missing]
-    if values.dtype.kind in "biuf" and classes.dtype.kind in "biuf":
+    if len(classes) and values.dtype.kind in "biuf" and classes.dtype.kind in "biuf":
         found = np.searchsorted(classes, present)
         found[np.take(classes, found, mode="clip") != present] = -1
     else:

@@ -81,8 +81,9 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
     # -- reading
     def _read(self, X, *, reset: bool = False) -> np.ndarray:
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return tables.read_table(X, owner=type(self).__name__)
+        x = tables.read_table(X, owner=type(self).__name__)
+        validate_data(self, X if hasattr(X, "columns") else x, reset=reset, skip_check_array=True)
+        return x
 
     def _read_labels(self, y) -> tuple[np.ndarray, np.ndarray]:
         if y is None:
@@ -132,11 +133,16 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._check_arguments()
         self._unfit()
         x, labels = self._read_training(X, y, sample_weight, reset=True)
-        self._schema, self._label_schema = tables.Schema.of(X), tables.LabelSchema.of(y)
-        self._key_data = np.asarray(jax.random.key_data(as_key(self.random_state)))
+        self._remember(X, x, y)
         self._learn(self._statistics(x, labels), x, labels)
         self._rows = (x, labels)
         return self
+
+    def _remember(self, X, x: np.ndarray, y) -> None:
+        """What the training table looked like, and this fit's own random key."""
+        self._schema = tables.Schema.of(X if hasattr(X, "columns") or isinstance(X, np.ndarray) else x)
+        self._label_schema = tables.LabelSchema.of(y)
+        self._key_data = np.asarray(jax.random.key_data(as_key(self.random_state)))
 
     def _unfit(self) -> None:
         """A refused fit must not leave a mixture of the old fit and the new."""
@@ -158,11 +164,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def _statistics(self, x: np.ndarray, labels: Labels) -> JointStats:
         joint = self._joint(len(self.classes_), self.n_features_in_)
         if not all(block.family.drops_missing for block in joint.blocks):
-            checks.refuse_missing_cells(x, self._schema_of(x))
+            checks.refuse_missing_cells(x, self._schema)
         return joint.stats(x, labels)
-
-    def _schema_of(self, x) -> tables.Schema:
-        return getattr(self, "_schema", None) or tables.Schema.of(x)
 
     def _resolved(self, stats: JointStats, x, labels) -> Joint:
         """The joint with every number that is taken from the data filled in."""
@@ -256,8 +259,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
             raise ValueError(f"classes={list(classes)} differ from those of the first call: {self.classes_.tolist()}.")
         x, labels = self._read_training(X, y, sample_weight, classes, reset=first)
         if first:
-            self._schema, self._label_schema = tables.Schema.of(X), tables.LabelSchema.of(y)
-            self._key_data = np.asarray(jax.random.key_data(as_key(self.random_state)))
+            self._remember(X, x, y)
         stats = self._statistics(x, labels)
         self._learn(stats if first else self._prior_joint.merge(self._stats, stats))
         return self

@@ -13,6 +13,11 @@ from bayesgen import predict
 SINGULAR_REMEDY = "Use method='map' (a weak prior), ridge=..., or RDA."
 
 
+def label(estimator, k: int) -> str:
+    """A class as the user wrote it."""
+    return repr(estimator.classes_[k : k + 1].tolist()[0])
+
+
 def choice(name: str, value, allowed: tuple, why: str = "") -> None:
     if not isinstance(value, str) or value not in allowed:
         options = " or ".join(repr(a) for a in allowed)
@@ -86,11 +91,11 @@ def refuse_missing_cells(x: np.ndarray, schema) -> None:
 
 def statistics(joint, stats, estimator) -> None:
     """Whether the method is defined for these counts."""
-    classes, labels = estimator.classes_, np.asarray(stats.labels)
+    labels = np.asarray(stats.labels)
     if estimator.method == "mle" and (labels <= 0).any():
         k = int(np.argmin(labels))
         raise ValueError(
-            f"Class {classes[k]!r} has no rows (or only rows of weight 0): method='mle' cannot estimate it. Use method='map'."
+            f"Class {label(estimator, k)} has no rows (or only rows of weight 0): method='mle' cannot estimate it. Use method='map'."
         )
     for block, part in zip(joint.blocks, stats.blocks, strict=True):
         _gaussian_counts(block.family, part, estimator)
@@ -104,8 +109,8 @@ def _gaussian_counts(family, stats, estimator) -> None:
     elif family.prior.flat and (weight <= 0).any():
         k, j = np.argwhere(weight <= 0)[0]
         raise ValueError(
-            f"Class {estimator.classes_[k]!r} has no observed cell in column {estimator._schema.name(j)}, and the prior has "
-            "strength 0: its mean is undefined. Use prior='auto'."
+            f"Class {label(estimator, k)} has no observed cell in column {estimator._schema.name(j)}, and the prior has "
+            "strength 0: the mean of the class is undefined. Use prior='auto' (not RDA), or drop the class."
         )
     elif not family.prior.proper:
         _posterior_is_proper(family, stats, estimator)
@@ -118,13 +123,13 @@ def _mle_counts(family, weight: np.ndarray, estimator) -> None:
     if len(where):
         k, j = where[0]
         raise ValueError(
-            f"Class {estimator.classes_[k]!r} has no observed cell in column {estimator._schema.name(j)}: method='mle' cannot "
+            f"Class {label(estimator, k)} has no observed cell in column {estimator._schema.name(j)}: method='mle' cannot "
             "estimate it. Use method='map'."
         )
     if (free <= 0).any():
         k = int(np.argmin(weight.min(1)))
         raise ValueError(
-            f"Class {estimator.classes_[k]!r} has {weight[k].min():g} row(s): unbiased=True divides by n_k - 1 (n - K for a "
+            f"Class {label(estimator, k)} has {weight[k].min():g} row(s): unbiased=True divides by n_k - 1 (n - K for a "
             "tied covariance). Use unbiased=False with method='map', or more rows."
         )
 
@@ -144,7 +149,7 @@ def _posterior_is_proper(family, stats, estimator) -> None:
     for k in range(len(weight)):
         if not family.covariance.proper(df[k], scale[k], d):
             raise ValueError(
-                f"The prior is improper and class {estimator.classes_[k]!r} has {weight[k]:g} row(s), too few (or too "
+                f"The prior is improper and class {label(estimator, k)} has {weight[k]:g} row(s), too few (or too "
                 f"degenerate) to make the posterior of {d} columns proper. Use prior='auto', or more rows."
             )
 
@@ -164,7 +169,7 @@ def estimates(joint, stats, params, estimator) -> None:
 def _singular(family, stats, deficit: tuple[int, int, list[int]], estimator) -> str:
     k, rank, columns = deficit
     counts = np.asarray(family.covariance.cells(stats).weight).max(1)
-    who = "The pooled covariance" if family.tied else f"The covariance of class {estimator.classes_[k]!r}"
+    who = "The pooled covariance" if family.tied else f"The covariance of class {label(estimator, k)}"
     rows = f"{counts.sum():g} rows in {len(counts)} class(es)" if family.tied else f"{counts[k]:g} row(s)"
     names = ", ".join(estimator._schema.name(j) for j in columns[:5]) + (", ..." if len(columns) > 5 else "")
     constant = f" Constant: {names}." if columns else ""
@@ -203,7 +208,7 @@ def removable(estimator, gone) -> None:
     if (left < -1e-9 * np.maximum(estimator._stats.labels, 1)).any():
         k = int(np.argmin(left))
         raise ValueError(
-            f"Class {estimator.classes_[k]!r} was fitted on {estimator._stats.labels[k]:g} row(s), fewer than the "
+            f"Class {label(estimator, k)} was fitted on {estimator._stats.labels[k]:g} row(s), fewer than the "
             f"{gone.labels[k]:g} to forget: these rows were not all in the fit."
         )
     joint = estimator._prior_joint
@@ -215,7 +220,7 @@ def removable(estimator, gone) -> None:
         if len(bad):
             k, j = bad[0]
             raise ValueError(
-                f"Forgetting leaves a negative scatter in class {estimator.classes_[k]!r}, column "
+                f"Forgetting leaves a negative scatter in class {label(estimator, k)}, column "
                 f"{estimator._schema.name(j)}: these rows were not all in the fit."
             )
 
@@ -254,7 +259,7 @@ def left_out(estimator, table: np.ndarray, labels) -> None:
 
 def _refuse_to_leave_one_out(estimator, k: int) -> None:
     raise ValueError(
-        f"Class {estimator.classes_[k]!r} has {estimator._stats.labels[k]:g} row(s): without one of them "
+        f"Class {label(estimator, k)} has {estimator._stats.labels[k]:g} row(s): without one of them "
         f"method={estimator.method!r} is not defined. Use method='map' or 'posterior' with prior='auto'."
     )
 

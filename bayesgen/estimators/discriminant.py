@@ -99,7 +99,7 @@ class GaussianClassifier(GenerativeClassifierBase):
     def _describe(self, feature_names) -> None:
         """The table that samples come back in: an array, or a frame if the columns have names."""
         width = self.n_features_in_
-        self._schema = tables.Schema.of(tables.empty_table(width, feature_names))
+        self._schema = tables.Schema.named(width, feature_names)
         self._label_schema = tables.LabelSchema.of(self.classes_)
         self._key_data = np.zeros(2, np.uint32)
 
@@ -157,7 +157,8 @@ class DiscriminantAnalysis(GaussianClassifier):
     @float64
     def mahalanobis(self, X) -> np.ndarray:
         """√((x−μ_k)ᵀ Σ_k⁻¹ (x−μ_k)), (n, K), on the observed cells."""
-        return np.sqrt(predict.quadratic(self._prior_joint, self.params_, self._rows_to_score(X)))
+        x = self._rows_to_score(X)
+        return np.sqrt(predict.quadratic(self._prior_joint, self.params_, x))
 
 
 class _LDAandQDA(DiscriminantAnalysis):

@@ -39,7 +39,8 @@ class GenerativeClassifierBase(GenerativeBase):
         return self._probabilities(X, predict.log_proba, np.log)
 
     def _probabilities(self, X, function, scale) -> np.ndarray:
-        table = function(self._prior_joint, self._working, self._rows_to_score(X))
+        x = self._rows_to_score(X)
+        table = function(self._prior_joint, self._working, x)
         nowhere = np.isnan(table[:, 0])
         if nowhere.any():
             with np.errstate(divide="ignore"):
@@ -103,12 +104,14 @@ class GenerativeClassifierBase(GenerativeBase):
     @float64
     def log_joint(self, X) -> np.ndarray:
         """log p(x_obs, y = k | D), (n, K), with every constant."""
-        return predict.log_joint(self._prior_joint, self._working, self._rows_to_score(X))
+        x = self._rows_to_score(X)
+        return predict.log_joint(self._prior_joint, self._working, x)
 
     @float64
     def score_samples(self, X) -> np.ndarray:
         """log p(x_obs | D), (n,): 0 for a row without any observed cell."""
-        return predict.log_density(self._prior_joint, self._working, self._rows_to_score(X))
+        x = self._rows_to_score(X)
+        return predict.log_density(self._prior_joint, self._working, x)
 
     @float64
     def outlier_pvalues(self, X, draws: int = 10_000, random_state=None) -> np.ndarray:

@@ -7,18 +7,19 @@ The covariance of class k under the weights (alpha, gamma) is
     \qquad W = \sum_k S_k, \quad s^2 = \frac{\operatorname{tr} W}{n d},
 
 with S_k the scatter of class k about its mean. The score is :math:`\sum_i \log p(x_i, y_i \mid D_{-i})`: each
-row is scored by the fit without it, where it has left its class mean, S_k, W, s², the weights and the class
-probabilities. No fit is repeated. With δ the row minus its class mean, taking weight r out of a class of
-weight n_k leaves :math:`S_k - c\,\delta\delta'`, :math:`c = n_k r / (n_k - r)`, and so the covariance
-:math:`A - \beta\,\delta\delta' - \tau I`, where A and β depend on the class and r only: one
-eigendecomposition of A serves all the rows of such a *cell*. Directions in which no row differs from its class
-mean though rows abound (constant and collinear columns) are not scored: they would make the score unbounded.
+row leaves its class mean, S_k, W, s², the weights and the class probabilities before it is scored. No fit is
+repeated. With δ the row minus its class mean, taking weight r out of a class of weight n_k leaves
+:math:`S_k - c\,\delta\delta'`, :math:`c = n_k r / (n_k - r)`, and the covariance
+:math:`A - \beta\,\delta\delta' - \tau I`, where A and β depend on the class and r only: one eigenbasis of A
+serves all the rows of such a *cell*. Directions in which no row differs from its class mean though rows
+abound (constant or collinear columns) are not scored: the score would have no maximum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -29,16 +30,14 @@ from scipy.ndimage import maximum_filter
 from scipy.optimize import minimize
 
 Floats = NDArray[np.float64]
-Array = jax.Array | NDArray
 Method = Literal["map", "posterior"]
 
 BATCH_ROWS, MIN_ROWS = 16_384, 64
 BATCH_SIZE = 2**22  # numbers in a batch: wide tables take fewer rows; tables that fit keep their batches
-CHUNK_ROWS = (8, 64, 1024)
+CHUNK_ROWS, MAX_FRACTIONS = (8, 64, 1024), 256
 TINY = 1e-13
-LEVELS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1 - 1e-3, 1 - 1e-5, 1 - 1e-7, 1.0)
-STARTS = 3
-SPAN = 1 - 1e-10  # see `_climb`
+LEVELS, STARTS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1 - 1e-3, 1 - 1e-5, 1 - 1e-7, 1.0), 3
+SPAN, WALL = 1 - 1e-10, 20.0
 
 
 @dataclass(frozen=True)
@@ -55,33 +54,33 @@ class Choice:
 class Totals(NamedTuple):
     """S_k (K, d, d), W (d, d), n_k (K,), n and columns of the table; 1 for "posterior", 0 for "map"."""
 
-    scatter: Array
-    pooled: Array
-    class_weight: Array
-    weight: Array
-    columns: Array
-    predictive: Array
+    scatter: jax.Array
+    pooled: jax.Array
+    class_weight: jax.Array
+    weight: jax.Array
+    columns: jax.Array
+    predictive: jax.Array
 
 
 class Cells(NamedTuple):
     """The cells (G,): class, weight r that leaves with a row, log probability of the class then."""
 
-    label: Array
-    leaving: Array
-    log_prob: Array
+    label: jax.Array
+    leaving: jax.Array
+    log_prob: jax.Array
 
 
 class Batch(NamedTuple):
     """Centred rows (P, C, d) and their weights (P, C): P chunks of C rows, each chunk from one cell (P,)."""
 
     cells: Cells
-    cell: Array
-    delta: Array
-    weight: Array
+    cell: jax.Array
+    delta: jax.Array
+    weight: jax.Array
 
 
 def _eigen(a, cell, tau, delta):
-    """Eigenvectors V of A; per row: is A - tau I definite, its eigenvalues, V'delta; `_solve`."""
+    """Eigenvectors V of A; per row: is A - tau I definite, its eigenvalues, V'delta; and `_solve`."""
     values, vectors = jnp.linalg.eigh(a)
     shifted = values[cell][:, None, :] - tau[..., None]
     good = shifted[..., 0] > TINY * values[cell][:, -1:]
@@ -123,19 +122,17 @@ def _log1p_ratio(t):
     return jnp.where(small, series, jnp.log1p(safe) / safe)
 
 
-def _half_step(u):
-    """`_gamma_ratio` for d = 1: the recurrence moves z up by ten, where the asymptotic series is exact."""
-    inverse = 2.0 * u / (1.0 + 20.0 * u)
-    series = jnp.polyval(jnp.array([-31 / 18432, 17 / 14336, -1 / 640, 1 / 192, -1 / 8]), inverse * inverse)
-    moved = jnp.log1p(u[..., None] / (1.0 + 2.0 * u[..., None] * jnp.arange(10.0))).sum(-1)
-    return inverse * series + 0.5 * jnp.log1p(20.0 * u) - moved
-
-
 def _gamma_ratio(u, d: int):
     r"""Return :math:`\log\Gamma(z + d/2) - \log\Gamma(z) - (d/2) \log z` at z = 1/(2u), smooth at u = 0."""
-    odd = d % 2
-    total = jnp.log1p(2.0 * u[..., None] * (jnp.arange(d // 2) + 0.5 * odd)).sum(-1)
-    return total + _half_step(u) if odd else total
+    odd, u = d % 2, u[..., None]
+    total = jnp.log1p(2.0 * u * (jnp.arange(d // 2) + 0.5 * odd)).sum(-1)
+    if not odd:
+        return total
+    # The last half step: the recurrence moves z up by ten, where the asymptotic series has all the digits.
+    inverse = 2.0 * u / (1.0 + 20.0 * u)
+    series = jnp.polyval(jnp.array([-31 / 18432, 17 / 14336, -1 / 640, 1 / 192, -1 / 8]), inverse * inverse)
+    half = inverse * series + 0.5 * jnp.log1p(20.0 * u)
+    return total + half[..., 0] - jnp.log1p(u / (1.0 + 2.0 * u * jnp.arange(10.0))).sum(-1)
 
 
 def _log_density(logdet, mahalanobis, left, alpha, predictive, cell, d: int):
@@ -153,7 +150,7 @@ def _log_density(logdet, mahalanobis, left, alpha, predictive, cell, d: int):
 
 
 def _matrices(point, totals: Totals, cells: Cells):
-    """A (G, d, d), and beta and tau/|delta|² (G,), of the module docstring."""
+    """A (G, d, d); beta, tau/|delta|², the weight left in the class, the growth of delta (G,)."""
     alpha, gamma = point
     whole = totals.class_weight[cells.label]
     left, rest = whole - cells.leaving, totals.weight - cells.leaving
@@ -162,22 +159,20 @@ def _matrices(point, totals: Totals, cells: Cells):
     a = own[:, None, None] * totals.scatter[cells.label] + pooled[:, None, None] * totals.pooled
     a += (sphere * jnp.trace(totals.pooled))[:, None, None] * jnp.eye(totals.pooled.shape[-1])
     c = whole * cells.leaving / left
-    return a, c * (own + pooled), c * sphere
+    return a, c * (own + pooled), c * sphere, left, whole / left
 
 
 def _batch_score(point, totals: Totals, batch: Batch):
     """Sum of weight times log p(x_i, y_i | D without i) over the rows of a batch."""
     cells, cell, delta, weight = batch
-    a, beta, tau = _matrices(point, totals, cells)
+    a, beta, tau, left, growth = _matrices(point, totals, cells)
     logdet, quad = _solve(a, cell, tau[cell][:, None] * (delta * delta).sum(-1), delta)
     finite = jnp.isfinite(quad)
     quad = jnp.where(finite, quad, 0.0)
     rest = 1.0 - beta[cell][:, None] * quad
     good = finite & (rest > TINY)
     rest = jnp.where(good, rest, 1.0)
-    whole = totals.class_weight[cells.label]
-    left = whole - cells.leaving
-    logdet, quad = logdet + jnp.log(rest), ((whole / left) ** 2)[cell][:, None] * quad / rest
+    logdet, quad = logdet + jnp.log(rest), (growth**2)[cell][:, None] * quad / rest
     density = _log_density(logdet, quad, left, point[0], totals.predictive, cell, delta.shape[-1])
     score = jnp.where(good, cells.log_prob[cell][:, None] + density, -jnp.inf)
     return (weight * jnp.where(weight > 0.0, score, 0.0)).sum()
@@ -186,30 +181,16 @@ def _batch_score(point, totals: Totals, batch: Batch):
 _value_and_grad = jax.jit(jax.value_and_grad(_batch_score))
 
 
-class Problem(NamedTuple):
-    """The totals, a function that gives the batches, and the weight of the rows that are scored."""
-
-    totals: Totals
-    batches: Callable[[], Iterable[Batch]]
-    weight: float
-
-
 def _class_moments(x: Floats, rows: NDArray, weight: Floats) -> tuple[Floats, Floats]:
-    """Mean and centred scatter of some rows, by slices; the second pass keeps the digits of a large mean."""
-    total = weight[rows].sum()
+    """Mean and centred scatter of some rows, by slices; the first row as origin keeps all the digits."""
+    total, origin = weight[rows].sum(), x[rows[0]]
     slices = [rows[i : i + BATCH_ROWS] for i in range(0, len(rows), BATCH_ROWS)]
-    mean = sum(weight[s] @ x[s] for s in slices) / total
-    shift, scatter = np.zeros_like(mean), np.zeros((x.shape[1],) * 2)
-    for s in slices:
-        centred = x[s] - mean
-        weighted = weight[s, None] * centred
-        shift += weighted.sum(0) / total
-        scatter += weighted.T @ centred
-    return mean + shift, scatter - total * np.outer(shift, shift)
+    mean = origin + sum(weight[s] @ (x[s] - origin) for s in slices) / total
+    return mean, sum((x[s] - mean).T * weight[s] @ (x[s] - mean) for s in slices)
 
 
 def _moments(x: Floats, y: NDArray, order: NDArray, weight: Floats, num_classes: int):
-    """Mean (K, d) and scatter (K, d, d) of each class, and a basis of the scored directions or None for all."""
+    """Mean (K, d) and scatter (K, d, d) of each class, and a basis of the scored directions, None for all."""
     d = x.shape[1]
     mean, scatter = np.zeros((num_classes, d)), np.zeros((num_classes, d, d))
     ends = np.searchsorted(y[order], np.arange(num_classes + 1))
@@ -218,14 +199,13 @@ def _moments(x: Floats, y: NDArray, order: NDArray, weight: Floats, num_classes:
         mean[k], scatter[k] = _class_moments(x, order[ends[k] : ends[k + 1]], weight)
     values, vectors = np.linalg.eigh(scatter.sum(0))
     seen = values > TINY * values[-1]
-    # With fewer rows than columns the unseen directions are no fault of the columns: rows left out do enter them.
-    if seen.all() or not 0 < seen.sum() < len(order) - len(present):
+    # With fewer rows than columns the columns are not at fault: a row that is left out enters new directions.
+    if seen.all() or not 0 < seen.sum() < max(len(order), weight.sum()) - len(present):
         return mean, scatter, None
     return mean, vectors[:, seen].T @ scatter @ vectors[:, seen], vectors[:, seen]
 
 
-def _power(count: int) -> int:
-    """The next power of two."""
+def _next_power_of_two(count: int) -> int:
     return 1 << (int(count) - 1).bit_length()
 
 
@@ -244,10 +224,10 @@ def _pad(array: NDArray, size: int, fill: float = 0) -> NDArray:
     return np.concatenate([array, np.full((size - len(array), *array.shape[1:]), fill, array.dtype)])
 
 
-def _batch(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, slots: NDArray, cell, most: int):
+def _batch(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, slots, cell, most: int) -> Batch:
     """A batch of chunks, padded by rows of weight 0; its cells are numbered from 0 and padded to ``most``."""
     own, local = np.unique(cell, return_inverse=True)
-    size = _power(max(len(slots), -(-MIN_ROWS // slots.shape[1])))
+    size = _next_power_of_two(max(len(slots), -(-MIN_ROWS // slots.shape[1])))
     rows, local = _pad(slots, size, -1), _pad(local, size)
     real = rows >= 0
     delta = np.where(real[..., None], x[rows] - mean[cells.label[own[local]]][:, None, :], 0.0)
@@ -256,16 +236,16 @@ def _batch(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, slots: 
     return jax.tree.map(jnp.asarray, Batch(mine, local, delta, np.where(real, weight[rows], 0.0)))
 
 
-def _batch_maker(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, order: NDArray, number: NDArray):
+def _batch_maker(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, order: NDArray, number):
     """A function that gives the batches: always one list for a small table, made anew for a large one."""
     d = x.shape[1]
     # Chunks small against a cell, so that padding is cheap; large against d, so that one A per chunk is.
     target = max(len(order) / (64 * len(cells.label)), d / 4)
     size = next((rows for rows in CHUNK_ROWS if rows >= target), CHUNK_ROWS[-1])
     slots, cell = _slots(number, order, size)
-    step = _power(max(min(BATCH_ROWS, BATCH_SIZE // d) // size, 1) // 2 + 1)
+    step = _next_power_of_two(max(min(BATCH_ROWS, BATCH_SIZE // d) // size, 1) // 2 + 1)
     cuts = [slice(i, i + step) for i in range(0, len(slots), step)]
-    most = _power(max(len(np.unique(cell[cut])) for cut in cuts))
+    most = _next_power_of_two(max(len(np.unique(cell[cut])) for cut in cuts))
 
     def fresh() -> Iterator[Batch]:
         return (_batch(x, mean, basis, weight, cells, slots[cut], cell[cut], most) for cut in cuts)
@@ -274,87 +254,94 @@ def _batch_maker(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, o
     return fresh if kept is None else lambda: kept
 
 
-def _prepare(x, y, num_classes, weight, method: Method, class_probs, class_smoothing) -> Problem:
-    """Take the totals and sort the rows into cells. A weight above 1 is repeated rows, and one leaves."""
+def _leaving(weight: Floats) -> Floats:
+    """The weight leaving with a row: min(w, 1), or up to 4 % less, to share cells, if fractions abound."""
+    leaving = np.minimum(weight, 1.0)
+    if len(np.unique(leaving)) <= MAX_FRACTIONS:
+        return leaving
+    return np.exp2(np.floor(16.0 * np.log2(np.maximum(leaving, 1e-300))) / 16.0)
+
+
+def _prepare(x, y, num_classes, weight, method: Method, class_probs, smoothing) -> tuple[Callable, float]:
+    """Sort the rows into cells; return the score as a function of (alpha, gamma) and the weight it scores."""
     weight = np.ones(len(x)) if weight is None else np.asarray(weight, float)
-    leaving, class_weight = np.minimum(weight, 1.0), np.bincount(y, weight, num_classes)
+    leaving, class_weight = _leaving(weight), np.bincount(y, weight, num_classes)
     order = np.lexsort((leaving, y))
     order = order[weight[order] > 0]
     mean, scatter, basis = _moments(x, y, order, weight, num_classes)
     order = order[(class_weight[y] - leaving > 1e-10 * class_weight[y])[order]]
     if not len(order):
-        raise ValueError(
-            "No row can be left out to choose alpha and gamma: every class has at most one row. "
-            "Give numbers for alpha and gamma."
-        )
+        raise ValueError("No row can be left out, as no class has two. Give numbers for alpha and gamma.")
     label, out = y[order], leaving[order]
     new = np.r_[True, (np.diff(label) != 0) | (np.diff(out) != 0)]
-    label, out = label[new], out[new]
+    label, out, number = label[new], out[new], np.cumsum(new) - 1
     total, predictive = class_weight.sum(), float(method == "posterior")
-    extra = class_smoothing + predictive
+    extra = smoothing + predictive
     probs = (class_weight[label] - out + extra) / (total - out + extra * num_classes)
     probs = probs if class_probs is None else np.asarray(class_probs, float)[label]
-    cells = Cells(label, out, np.log(probs))
-    batches = _batch_maker(x, mean, basis, weight, cells, order, np.cumsum(new) - 1)
+    batches = _batch_maker(x, mean, basis, weight, Cells(label, out, np.log(probs)), order, number)
     parts = (scatter, scatter.sum(0), class_weight, total, float(x.shape[1]), predictive)
-    return Problem(Totals(*map(jnp.asarray, parts)), batches, weight[order].sum())
+    return partial(_evaluate, Totals(*map(jnp.asarray, parts)), batches), weight[order].sum()
 
 
-def _evaluate(problem: Problem, point) -> tuple[float, Floats]:
+def _evaluate(totals: Totals, batches: Callable[[], Iterable[Batch]], point) -> tuple[float, Floats]:
     """Score and gradient at (alpha, gamma); (-inf, 0) where some row has no density."""
     total, slope = 0.0, np.zeros(2)
     point = jnp.asarray(point, float)
-    for batch in problem.batches():
-        value, grad = _value_and_grad(point, problem.totals, batch)
+    for batch in batches():
+        value, grad = _value_and_grad(point, totals, batch)
         total, slope = total + float(value), slope + np.asarray(grad)
         if not np.isfinite(total):
             return -np.inf, np.zeros(2)
     return total, slope
 
 
-def _climb(problem: Problem, start: Floats, low: Floats, high: Floats) -> tuple[float, Floats, int, bool]:
-    """L-BFGS-B from a start: the score and the point it finds, its iterations, and its success.
+def _climb(evaluate: Callable, unit: float, start: Floats, low: Floats, high: Floats) -> Choice:
+    """L-BFGS-B from a start, in u = -log(1 - SPAN t) for each weight t.
 
-    It moves in u = -log(1 - SPAN t) for each weight t: where columns have very different spreads the maximum lies
-    within 1e-9 of 1. Where the score falls far below the start's, the loss is a wall of finite height: the line
-    search interpolates, and an infinite or huge value would leave it with a step of nothing.
+    Where columns have very different spreads the maximum may lie within 1e-9 of 1, hence u. The loss has slope
+    1 at the start, as the first step has the length of the slope. Far below the start's score it is a wall of
+    finite height: the line search interpolates, and a huge value would leave it with a step of nothing.
     """
     begin, bottom, top = (-np.log1p(-SPAN * t) for t in (start, low, high))
+    first, slope = evaluate(start)
+    slope = slope * np.exp(-begin)
+    scale = np.abs(slope * np.where(slope > 0, begin < top, begin > bottom)).max()
+    if scale < 1e-9 * unit:
+        return Choice(*start.tolist(), first, 0, True)
 
     def weights(u: Floats) -> Floats:
         return np.where(u >= top, high, np.clip(-np.expm1(-u) / SPAN, low, high))
 
-    def loss(u: Floats, wall: float) -> tuple[float, Floats]:
-        score, slope = _evaluate(problem, weights(u))
-        height = -score / problem.weight
-        return (height, -slope * np.exp(-u) / (SPAN * problem.weight)) if height < wall else (wall, np.zeros(2))
+    def loss(u: Floats) -> tuple[float, Floats]:
+        score, slope = evaluate(weights(u))
+        fall = (first - score) / scale
+        return (fall, slope * np.exp(-u) / -scale) if fall < WALL else (WALL, np.zeros(2))
 
-    height, rise = loss(begin, np.inf)
-    wall, bounds = height + 10.0 + 10.0 * np.abs(rise).sum(), list(zip(bottom, top, strict=True))
-    options = {"ftol": 1e-13, "gtol": 1e-8, "maxiter": 200}
-    found = minimize(loss, begin, (wall,), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    # A line search that stops at the rounding error of a flat top is no failure. A fixed weight has slope nan.
+    bounds, options = list(zip(bottom, top, strict=True)), {"ftol": 1e-13, "gtol": 1e-9 * unit / scale}
+    found = minimize(loss, begin, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
+    # A line search that stops at the rounding error of a flat top is no failure. A fixed weight's slope is nan.
     step = np.clip(found.x - np.nan_to_num(found.jac), bottom, top) - found.x
-    return -found.fun * problem.weight, weights(found.x), found.nit, found.success or np.abs(step).max() < 1e-5
+    good = bool(found.success or np.abs(step).max() * scale < 1e-6 * unit)
+    return Choice(*weights(found.x).tolist(), float(first - found.fun * scale), int(found.nit), good)
 
 
-def _best(problem: Problem, fixed: tuple[float | str, float | str]) -> Choice:
+def _best(evaluate: Callable, unit: float, fixed: tuple[float | str, float | str]) -> Choice:
     """The maximum over the box, or over its free side: a grid, then climbs from its best few local maxima."""
     axes = [np.array(LEVELS if value == "loo" else [value], float) for value in fixed]
-    scores = np.array([[_evaluate(problem, (a, g))[0] for g in axes[1]] for a in axes[0]])
+    scores = np.array([[evaluate((a, g))[0] for g in axes[1]] for a in axes[0]])
     if scores.size == 1:
         return Choice(*map(float, fixed), scores.item(), 0, True)
     peak = np.isfinite(scores) & (scores == maximum_filter(scores, size=3, mode="constant", cval=-np.inf))
     starts = np.argwhere(peak)[np.argsort(-scores[peak], kind="stable")][:STARTS]
     low, high = np.array([[axis[0], axis[-1]] for axis in axes]).T
-    climbs = [_climb(problem, np.array([axes[0][i], axes[1][j]]), low, high) for i, j in starts]
+    climbs = [_climb(evaluate, unit, np.array([axes[0][i], axes[1][j]]), low, high) for i, j in starts]
     if not climbs:
         raise ValueError(
             "The leave-one-out score is finite for no alpha and gamma: without some row there is no spread "
             "within the classes, or that row is too far from its class. Give numbers for alpha and gamma."
         )
-    score, point, _, success = max(climbs, key=lambda climb: climb[0])
-    return Choice(*point.tolist(), float(score), sum(climb[2] for climb in climbs), bool(success))
+    return replace(max(climbs, key=lambda choice: choice.score), n_iter=sum(c.n_iter for c in climbs))
 
 
 def loo_score(
@@ -371,14 +358,12 @@ def loo_score(
 ) -> float:
     """Exact leave-one-out joint log score, the sum over the rows of log p(x_i, y_i | D without i).
 
-    It is -inf where some row left out has no density: its class's covariance is then singular.
-
     Parameters
     ----------
     x, y : ndarray (n, d), ndarray (n,)
         Complete rows, and class numbers from 0. A row that is alone in its class is not scored.
     alpha, gamma : float
-        The weights of the covariance, in [0, 1].
+        The weights of the covariance, in [0, 1]. Where it is singular without some row the score is -inf.
     num_classes : int
     weight : ndarray (n,), optional
         Row weights w: a row's score counts w times and min(w, 1) of it is left out, so that whole weights
@@ -391,8 +376,8 @@ def loo_score(
         Added to each class weight; the posterior mean adds 1 more.
     """
     with jax.enable_x64(True):
-        problem = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
-        return _evaluate(problem, (alpha, gamma))[0]
+        evaluate, _ = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
+        return evaluate((alpha, gamma))[0]
 
 
 def choose(
@@ -413,5 +398,5 @@ def choose(
     Raises ValueError if no row can be left out or the score is nowhere finite.
     """
     with jax.enable_x64(True):
-        problem = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
-        return _best(problem, (alpha, gamma))
+        prepared = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
+        return _best(*prepared, (alpha, gamma))

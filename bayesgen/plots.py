@@ -1,0 +1,221 @@
+"""Pictures of what a fitted classifier says: class probabilities, synthetic rows, filled cells, outliers.
+
+Every function draws on one matplotlib Axes (`ax`, by default a new one) and returns it. matplotlib is imported only when
+something is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; markers tell the classes apart in grey.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+INK = "#333333"
+GRID_POINTS = 60
+
+
+def _axes(ax) -> Any:
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot
+
+    return pyplot.subplots(layout="constrained")[1]
+
+
+def _style(k: int) -> tuple[str, str]:
+    """Colour and marker of class k."""
+    return PALETTE[k % len(PALETTE)], MARKERS[k % len(MARKERS)]
+
+
+def _tidy(ax, title: str | None) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.tick_params(colors=INK, length=3)
+    if title:
+        ax.set_title(title, loc="left", color=INK)
+
+
+def _down_the_side(ax, names: Sequence) -> None:
+    """One line of the picture per name, the first on top."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+
+
+def class_probabilities(proba, low, high, classes, *, names=None, title=None, ax=None):
+    """Class probabilities of a few rows, with their intervals.
+
+    Parameters
+    ----------
+    proba, low, high : arrays (n, K)
+        `clf.predict_proba(X)` and the two arrays of `clf.predict_proba_interval(X)`.
+    classes : array-like (K,)
+        `clf.classes_`.
+    names : list of str, optional
+        A name for each row.
+    title : str, optional
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> ax = class_probabilities([[0.2, 0.8]], [[0.1, 0.6]], [[0.4, 0.9]], ["no", "yes"], names=["row 7"], ax=ax)
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['row 7']
+    """
+    ax, proba = _axes(ax), np.asarray(proba)
+    rows = np.arange(len(proba))
+    for k, name in enumerate(classes):
+        colour, marker = _style(k)
+        place = rows + 0.5 * ((k + 0.5) / len(classes) - 0.5)
+        ax.hlines(place, np.asarray(low)[:, k], np.asarray(high)[:, k], color=colour, linewidth=2)
+        ax.plot(proba[:, k], place, marker, color=colour, markersize=6, label=str(name), clip_on=False)
+    _down_the_side(ax, [f"row {i}" for i in rows] if names is None else names)
+    for i in rows[:-1]:
+        ax.axhline(i + 0.5, color="#dddddd", linewidth=0.8, zorder=0)
+    ax.set_xlim(0, 1)
+    ax.set_xlabel("probability")
+    _tidy(ax, title)
+    return ax
+
+
+def two_columns(clf, X, y, columns, *, synthetic=None, names=None, title=None, ax=None):
+    """Rows of a table and synthetic rows in two columns, with lines that hold 50% and 90% of each class.
+
+    The lines belong to the model: the density of the two columns, the others integrated out.
+
+    Parameters
+    ----------
+    clf : fitted classifier
+    X : array or data frame (n, d)
+    y : array-like (n,)
+    columns : pair of column names (positions for arrays)
+    synthetic : (X, y), optional
+        From `clf.sample`; by default 300 rows are drawn.
+    names : pair of str, optional
+        Axis labels.
+    title : str, optional
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    rows, labels = clf.sample(300) if synthetic is None else synthetic
+    real, drawn = _pair(X, columns), _pair(rows, columns)
+    across, up, density, drawn_density = _density(clf, X, columns, real, drawn)
+    for k, name in enumerate(clf.classes_):
+        (colour, marker), mine = _style(k), np.asarray(labels) == name
+        ax.plot(*real[np.asarray(y) == name].T, marker, color=colour, markersize=4, alpha=0.75, mew=0, label=str(name))
+        ax.plot(*drawn[mine].T, marker, color=colour, markersize=4.5, alpha=0.6, markerfacecolor="none")
+        if mine.sum() >= 20:
+            levels = np.unique(np.quantile(drawn_density[mine, k], (0.1, 0.5)))
+            ax.contour(across, up, density[..., k], levels, colors=colour, linewidths=1.2)
+    ax.set_xlabel(str(columns[0] if names is None else names[0]))
+    ax.set_ylabel(str(columns[1] if names is None else names[1]))
+    _tidy(ax, title)
+    return ax
+
+
+def _pair(X, columns) -> np.ndarray:
+    """Two columns of a table as an (n, 2) array."""
+    return (X[list(columns)] if hasattr(X, "columns") else np.asarray(X)[:, list(columns)]).astype(float).__array__()
+
+
+def _density(clf, X, columns, real: np.ndarray, drawn: np.ndarray):
+    """log p(two columns, class) on a grid and at the drawn rows: grid axes, (g, g, K), (n, K)."""
+    both = np.concatenate([real, drawn])
+    margin = 0.05 * np.ptp(both, axis=0)
+    axes = np.linspace(both.min(0) - margin, both.max(0) + margin, GRID_POINTS).T
+    grid = np.stack(np.meshgrid(*axes), -1).reshape(-1, 2)
+    # One call for the grid and the rows: they have the same observed cells.
+    values = clf.log_joint(_only(X, columns, np.concatenate([grid, drawn])))
+    return *axes, values[: len(grid)].reshape(GRID_POINTS, GRID_POINTS, -1), values[len(grid) :]
+
+
+def _only(X, columns, values: np.ndarray):
+    """A table like X with only two columns known."""
+    if not hasattr(X, "columns"):
+        table = np.full((len(values), np.shape(X)[1]), np.nan)
+        table[:, list(columns)] = values
+        return table
+    table = pd.DataFrame(np.nan, index=range(len(values)), columns=X.columns)
+    table[list(columns)] = values
+    return table
+
+
+def imputed_cells(cells: pd.DataFrame, *, names=None, title=None, ax=None):
+    """Filled cells with their intervals, each on the range of its own column.
+
+    Parameters
+    ----------
+    cells : data frame
+        One row per cell, with the columns mean, low, high, smallest, largest (the range of the column) and, optionally,
+        truth (NaN where it is not known).
+    names : list of str, optional
+        A name for each cell.
+    title : str, optional
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = _axes(ax)
+    span = cells["largest"] - cells["smallest"]
+    at = {key: (cells[key] - cells["smallest"]) / span for key in ("mean", "low", "high", "truth") if key in cells}
+    place = np.arange(len(cells))
+    ax.hlines(place, 0, 1, color="#e4e4e4", linewidth=7, zorder=0)
+    ax.hlines(place, at["low"], at["high"], color=PALETTE[4], linewidth=4)
+    ax.plot(at["mean"], place, "o", color=PALETTE[0], markersize=7, label="filled in")
+    if "truth" in at:
+        ax.plot(at["truth"], place, "x", color=INK, markersize=8, mew=2, label="truth")
+    _down_the_side(ax, list(cells.index) if names is None else names)
+    ax.set_xlim(-0.02, 1.02)
+    ax.set_xticks([0, 1], ["smallest\nin the table", "largest\nin the table"])
+    _tidy(ax, title)
+    return ax
+
+
+def outliers(pvalues, *, names=None, lowest: int = 5, title=None, ax=None):
+    """Outlier p-values in order, against what rows from the model itself would give (the dashed line).
+
+    Parameters
+    ----------
+    pvalues : array (n,)
+        `clf.outlier_pvalues(X)`.
+    names : list of str, optional
+        A name for each row; the `lowest` p-values get theirs written beside them.
+    lowest : int, default 5
+    title : str, optional
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax, values = _axes(ax), np.asarray(pvalues)
+    order = np.argsort(values, kind="stable")
+    expected = (np.arange(len(values)) + 0.5) / len(values)
+    ax.plot(expected, expected, "--", color="#888888", linewidth=1)
+    ax.plot(expected[lowest:], values[order[lowest:]], ".", color=PALETTE[0], markersize=5)
+    ax.plot(expected[:lowest], values[order[:lowest]], "o", color=PALETTE[5], markersize=6)
+    for i, row in enumerate(order[:lowest]):
+        text = f"row {row}" if names is None else names[row]
+        ax.annotate(text, (expected[i], values[row]), (7, -3), textcoords="offset points", color=INK, fontsize=8)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel("p-value expected for this rank")
+    ax.set_ylabel("outlier p-value")
+    _tidy(ax, title)
+    return ax

@@ -1,0 +1,36 @@
+"""Shared cases: small data with unequal classes, and every covariance structure."""
+
+import jax
+import numpy as np
+import pytest
+
+STRUCTURES = [(name, tied) for name in ("full", "diag", "spherical") for tied in (False, True)]
+
+
+@pytest.fixture(params=STRUCTURES, ids=lambda case: f"{case[0]}-{'tied' if case[1] else 'free'}")
+def structure(request):
+    return request.param
+
+
+@pytest.fixture
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+def make_rows(seed=0, n=40, d=3, k=3):
+    """Rows of k correlated normal classes of unequal sizes."""
+    rng = np.random.default_rng(seed)
+    y = np.sort(rng.choice(k, n, p=np.arange(1, k + 1) / np.arange(1, k + 1).sum()))
+    mix = rng.normal(size=(k, d, d)) + 2 * np.eye(d)
+    x = np.einsum("nij,nj->ni", mix[y], rng.normal(size=(n, d))) + 2 * rng.normal(size=(k, d))[y]
+    return x, y
+
+
+def holes(x, share=0.3, seed=1):
+    """A copy with a share of the cells missing, some rows entirely."""
+    rng = np.random.default_rng(seed)
+    out = np.array(x, float)
+    out[rng.random(x.shape) < share] = np.nan
+    out[0] = np.nan
+    return out
