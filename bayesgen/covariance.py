@@ -444,7 +444,6 @@ class Spherical(_Axes):
         return jnp.asarray(df)[..., None]
 
     def _per_column(self, cov, mean):
-        cov = jnp.asarray(cov)
         return cov if cov.ndim == 2 else cov[..., None]
 
     def distribution(self, mean, cov, df=None):

@@ -112,6 +112,10 @@ class Joint:
         pairs = zip(self.blocks, families, strict=True)
         return dataclasses.replace(self, blocks=tuple(dataclasses.replace(b, family=f) for b, f in pairs))
 
+    def bare(self) -> Joint:
+        """Structure only: what densities need beside the parameters."""
+        return dataclasses.replace(self, class_prior=ClassPrior()).with_families([b.family.bare() for b in self.blocks])
+
     # -- statistics
     def stats(self, x: np.ndarray, labels: Labels) -> JointStats:
         return JointStats(labels.counts(), tuple(b.family.stats(b.take_host(x), labels) for b in self.blocks))

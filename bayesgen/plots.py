@@ -32,18 +32,23 @@ def _style(k: int) -> tuple[str, str]:
     return PALETTE[k % len(PALETTE)], MARKERS[k % len(MARKERS)]
 
 
-def _tidy(ax, title: str | None) -> None:
+def _tidy(ax, title: str | None, pad: float | None = None) -> None:
     ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(colors=INK, length=3)
+    ax.tick_params(colors=INK)
     if title:
-        ax.set_title(title, loc="left", color=INK)
+        ax.set_title(title, loc="left", color=INK, pad=pad)
+
+
+def _legend_above(ax, count: int) -> None:
+    """Between the title and the picture, where it hides nothing."""
+    ax.legend(frameon=False, ncols=count, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderpad=0.0, columnspacing=1.2)
 
 
 def _down_the_side(ax, names: Sequence) -> None:
     """One line of the picture per name, the first on top."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
+    ax.tick_params(axis="y", length=0, pad=8)
 
 
 def class_probabilities(proba, low, high, classes, *, names=None, title=None, ax=None):
@@ -83,8 +88,9 @@ def class_probabilities(proba, low, high, classes, *, names=None, title=None, ax
     for i in rows[:-1]:
         ax.axhline(i + 0.5, color="#dddddd", linewidth=0.8, zorder=0)
     ax.set_xlim(0, 1)
-    ax.set_xlabel("probability")
-    _tidy(ax, title)
+    ax.set_xlabel("probability and its interval")
+    _legend_above(ax, len(classes))
+    _tidy(ax, title, pad=24)
     return ax
 
 
@@ -120,9 +126,10 @@ def two_columns(clf, X, y, columns, *, synthetic=None, names=None, title=None, a
         ax.plot(*drawn[mine].T, marker, color=colour, markersize=4.5, alpha=0.6, markerfacecolor="none")
         if mine.sum() >= 20:
             levels = np.unique(np.quantile(drawn_density[mine, k], (0.1, 0.5)))
-            ax.contour(across, up, density[..., k], levels, colors=colour, linewidths=1.2)
+            ax.contour(across, up, density[..., k], levels, colors=colour, linewidths=1.2, linestyles="solid")
     ax.set_xlabel(str(columns[0] if names is None else names[0]))
     ax.set_ylabel(str(columns[1] if names is None else names[1]))
+    ax.legend(frameon=False)
     _tidy(ax, title)
     return ax
 
@@ -176,14 +183,15 @@ def imputed_cells(cells: pd.DataFrame, *, names=None, title=None, ax=None):
     at = {key: (cells[key] - cells["smallest"]) / span for key in ("mean", "low", "high", "truth") if key in cells}
     place = np.arange(len(cells))
     ax.hlines(place, 0, 1, color="#e4e4e4", linewidth=7, zorder=0)
-    ax.hlines(place, at["low"], at["high"], color=PALETTE[4], linewidth=4)
-    ax.plot(at["mean"], place, "o", color=PALETTE[0], markersize=7, label="filled in")
+    ax.hlines(place, at["low"], at["high"], color=PALETTE[4], linewidth=4, label="interval")
+    ax.plot(at["mean"], place, "o", color=PALETTE[0], markersize=7, label="mean")
     if "truth" in at:
         ax.plot(at["truth"], place, "x", color=INK, markersize=8, mew=2, label="truth")
     _down_the_side(ax, list(cells.index) if names is None else names)
     ax.set_xlim(-0.02, 1.02)
     ax.set_xticks([0, 1], ["smallest\nin the table", "largest\nin the table"])
-    _tidy(ax, title)
+    _legend_above(ax, 3)
+    _tidy(ax, title, pad=24)
     return ax
 
 
@@ -210,12 +218,22 @@ def outliers(pvalues, *, names=None, lowest: int = 5, title=None, ax=None):
     ax.plot(expected, expected, "--", color="#888888", linewidth=1)
     ax.plot(expected[lowest:], values[order[lowest:]], ".", color=PALETTE[0], markersize=5)
     ax.plot(expected[:lowest], values[order[:lowest]], "o", color=PALETTE[5], markersize=6)
-    for i, row in enumerate(order[:lowest]):
-        text = f"row {row}" if names is None else names[row]
-        ax.annotate(text, (expected[i], values[row]), (7, -3), textcoords="offset points", color=INK, fontsize=8)
     ax.set_xscale("log")
     ax.set_yscale("log")
+    texts = [f"row {row}" if names is None else names[row] for row in order[:lowest]]
+    _label_points(ax, expected[:lowest], values[order[:lowest]], texts)
     ax.set_xlabel("p-value expected for this rank")
     ax.set_ylabel("outlier p-value")
     _tidy(ax, title)
     return ax
+
+
+def _label_points(ax, x: np.ndarray, y: np.ndarray, texts: Sequence[str]) -> None:
+    """Names to the right of points in ascending order of y (log scale), pushed up where they would overlap."""
+    low, high = np.log10(ax.get_ylim())
+    place = -np.inf
+    for across, up, text in zip(x, y, texts, strict=True):
+        place = max(np.log10(up), place + 0.045 * (high - low))
+        arrow = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.8}
+        at = {"xytext": (3 * across, 10**place), "va": "center", "fontsize": 9, "color": INK}
+        ax.annotate(text, (across, up), arrowprops=arrow, **at)

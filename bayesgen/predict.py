@@ -237,7 +237,7 @@ def simulated_tail(joint: Joint, params: Params, x: np.ndarray, labels: np.ndarr
 def _count_below(simulated: np.ndarray, which: np.ndarray, score: np.ndarray) -> np.ndarray:
     """How many of simulated[which[i]] are at most score[i]; `which` is sorted."""
     # A draw and a row that are equally likely may differ by rounding: ties count as below.
-    score = np.where(np.isfinite(score), score + 1e-9 * np.maximum(1.0, np.abs(score)), score)
+    score = score + np.where(np.isfinite(score), 1e-9 * np.maximum(1.0, np.abs(score)), 0.0)
     if len(score) <= 4 * len(simulated):
         return np.count_nonzero(simulated[which] <= score[:, None], axis=1)
     ends = np.searchsorted(which, np.arange(len(simulated) + 1))

@@ -23,7 +23,7 @@ from bayesgen.inference import exact
 from bayesgen.joint import ClassPrior, Joint, JointStats
 
 METHODS = ("mle", "map", "posterior")
-FITTED = {"_prior_joint", "_stats", "_posterior", "_working", "_draws", "_rows", "_schema", "_label_schema", "_key_data"}
+FITTED = {"_prior_joint", "_density", "_stats", "_posterior", "_working", "_draws", "_rows", "_schema", "_label_schema", "_key_data"}
 
 
 def float64(method):
@@ -186,7 +186,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._set_fitted(joint, stats, _on_host(posterior), _on_host(params), _on_host(working))
 
     def _set_fitted(self, joint, stats, posterior, params, working) -> None:
-        self._prior_joint, self._stats, self._posterior = joint, stats, posterior
+        self._prior_joint, self._density, self._stats, self._posterior = joint, joint.bare(), stats, posterior
         self.params_, self._working, self._draws = params, working, None
         self.engine_ = "exact"
         self.priors_ = params["class_probs"]

@@ -225,6 +225,11 @@ def removable(estimator, gone) -> None:
             )
 
 
+def has_prior(estimator) -> None:
+    if estimator._stats is None:
+        raise ValueError("This classifier was made from parameters: it has no prior, and so no model to sample them from.")
+
+
 def training_rows(estimator):
     """The rows of the last `fit`, still as they were."""
     rows = estimator._rows

@@ -89,8 +89,8 @@ class GaussianClassifier(GenerativeClassifierBase):
         if feature_names is not None:
             estimator.feature_names_in_ = np.asarray(feature_names, dtype=object)
         estimator._describe(feature_names)
-        cov = cov[order] if len(np.shape(cov)) and len(cov) == len(classes) and not estimator._family().tied else cov
-        family = estimator._family()
+        cov = cov if estimator._family().tied else cov[order]
+        family = estimator._family().bare()
         joint = Joint(ClassPrior(0.0, probs), (Block("gaussian", family),), len(classes), means.shape[1])
         params = {"class_probs": probs, "mean": means[order], family.covariance.key: np.asarray(cov, float)}
         estimator._set_fitted(joint, None, None, params, params)
@@ -147,18 +147,18 @@ class DiscriminantAnalysis(GaussianClassifier):
         They differ from log p(x, y=k) by a term that does not depend on k.
         """
         x = self._rows_to_score(X)
-        table = predict.log_joint(self._prior_joint, self.params_, x)
+        table = predict.log_joint(self._density, self.params_, x)
         if not self._tied():
             return table + 0.5 * np.sum(~np.isnan(x), 1, keepdims=True) * np.log(2 * np.pi)
         # log N(x; μ_k) − log N(x; 0) is the linear part, on the observed cells whatever they are.
         origin = self.params_ | {"mean": np.zeros_like(self.means_), "class_probs": np.ones(len(self.classes_))}
-        return table - predict.log_joint(self._prior_joint, origin, x)
+        return table - predict.log_joint(self._density, origin, x)
 
     @float64
     def mahalanobis(self, X) -> np.ndarray:
         """√((x−μ_k)ᵀ Σ_k⁻¹ (x−μ_k)), (n, K), on the observed cells."""
         x = self._rows_to_score(X)
-        return np.sqrt(predict.quadratic(self._prior_joint, self.params_, x))
+        return np.sqrt(predict.quadratic(self._density, self.params_, x))
 
 
 class _LDAandQDA(DiscriminantAnalysis):
@@ -277,7 +277,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _LDAandQDA):
         is positive.
         """
         x = self._rows_to_score(X)
-        filled = predict.impute(self._prior_joint, self._working, x, np.full(len(x), -1))
+        filled = predict.impute(self._density, self._working, x, np.full(len(x), -1))
         centre, directions = self._directions()
         return (filled - centre) @ directions
 

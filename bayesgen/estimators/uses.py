@@ -40,7 +40,7 @@ class GenerativeClassifierBase(GenerativeBase):
 
     def _probabilities(self, X, function, scale) -> np.ndarray:
         x = self._rows_to_score(X)
-        table = function(self._prior_joint, self._working, x)
+        table = function(self._density, self._working, x)
         nowhere = np.isnan(table[:, 0])
         if nowhere.any():
             with np.errstate(divide="ignore"):
@@ -82,7 +82,7 @@ class GenerativeClassifierBase(GenerativeBase):
         Their mean over s is not `predict_proba` (which averages the joint density, then normalises).
         """
         x = self._rows_to_score(X)
-        return predict.proba_draws(self._prior_joint, self.draws_, x)
+        return predict.proba_draws(self._density, self.draws_, x)
 
     @float64
     def predict_proba_interval(self, X, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -96,7 +96,7 @@ class GenerativeClassifierBase(GenerativeBase):
         out = np.empty((2, len(x), len(self.classes_)))
         for start in range(0, len(x), INTERVAL_ROWS):
             rows = slice(start, start + INTERVAL_ROWS)
-            draws = predict.proba_draws(self._prior_joint, self.draws_, x[rows])
+            draws = predict.proba_draws(self._density, self.draws_, x[rows])
             out[:, rows] = np.quantile(draws, limits, axis=0)
         return out[0], out[1]
 
@@ -105,13 +105,13 @@ class GenerativeClassifierBase(GenerativeBase):
     def log_joint(self, X) -> np.ndarray:
         """log p(x_obs, y = k | D), (n, K), with every constant."""
         x = self._rows_to_score(X)
-        return predict.log_joint(self._prior_joint, self._working, x)
+        return predict.log_joint(self._density, self._working, x)
 
     @float64
     def score_samples(self, X) -> np.ndarray:
         """log p(x_obs | D), (n,): 0 for a row without any observed cell."""
         x = self._rows_to_score(X)
-        return predict.log_density(self._prior_joint, self._working, x)
+        return predict.log_density(self._density, self._working, x)
 
     @float64
     def outlier_pvalues(self, X, draws: int = 10_000, random_state=None) -> np.ndarray:
@@ -129,7 +129,7 @@ class GenerativeClassifierBase(GenerativeBase):
             return exact
         key_labels, key_rows = jax.random.split(self._use_key("outliers", random_state))
         labels = self._draw_labels(key_labels, draws)
-        return predict.simulated_tail(self._prior_joint, self._working, x, labels, key_rows)
+        return predict.simulated_tail(self._density, self._working, x, labels, key_rows)
 
     def _exact_tail(self, x: np.ndarray) -> np.ndarray | None:
         """The tail of the quadratic form where it alone orders the density: one class, one elliptical block."""
@@ -186,10 +186,10 @@ class GenerativeClassifierBase(GenerativeBase):
         if np.isnan(fixed).all():
             drawn = self._draw_labels(key_labels, n)
             codes = np.where(codes >= 0, codes, drawn)
-            x = predict.sample(self._prior_joint, self._working, codes, key_rows)
+            x = predict.sample(self._density, self._working, codes, key_rows)
         else:
             rows = np.tile(fixed, (n, 1))
-            x, codes = predict.complete(self._prior_joint, self._working, rows, codes, key_rows)
+            x, codes = predict.complete(self._density, self._working, rows, codes, key_rows)
         return self._schema.write(x), self._label_schema.write(self.classes_[codes])
 
     def _sample_codes(self, y, n: int) -> np.ndarray:
@@ -219,11 +219,11 @@ class GenerativeClassifierBase(GenerativeBase):
         x = self._rows_to_score(X)
         codes = self._codes(y, len(x))
         if draws is None:
-            return self._schema.fill(X, predict.impute(self._prior_joint, self._working, x, codes))
+            return self._schema.fill(X, predict.impute(self._density, self._working, x, codes))
         checks.whole("draws", draws, low=1)
         keys = jax.random.split(self._use_key("impute", random_state), draws + 1)
         thetas = self._imputation_parameters(keys[0], draws)
-        tables_ = (predict.complete(self._prior_joint, thetas[i], x, codes, keys[i + 1])[0] for i in range(draws))
+        tables_ = (predict.complete(self._density, thetas[i], x, codes, keys[i + 1])[0] for i in range(draws))
         return [self._schema.fill(X, table) for table in tables_]
 
     def _imputation_parameters(self, key, m: int) -> list[dict[str, np.ndarray]]:
@@ -241,6 +241,7 @@ class GenerativeClassifierBase(GenerativeBase):
         `jit` y must be class codes (−1: missing). Precision is that of the caller's JAX configuration.
         """
         check_is_fitted(self)
+        checks.has_prior(self)
         x = X if X is None or isinstance(X, jax.Array) else self._read(X)
         if y is not None and not isinstance(y, jax.core.Tracer):
             y = self._codes(np.asarray(y) if isinstance(y, jax.Array) else y, np.shape(y)[0])

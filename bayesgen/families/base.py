@@ -126,6 +126,10 @@ class Family:
         """The parameters as users see them."""
         return params
 
+    def bare(self) -> Family:
+        """A copy without the numbers that densities do not need, so that another prior compiles nothing anew."""
+        return self
+
     def groups(self, missing: np.ndarray) -> Iterator[tuple[np.ndarray | None, Cells | None]]:
         """How rows with missing cells are best split into batches: (row indices or None for all, cells)."""
         yield None, None

@@ -148,6 +148,9 @@ class Gaussian(Conjugate):
         """Squared Mahalanobis distances (n, K), missing cells left out."""
         return self.covariance.quadratic(x, params["mean"], self._cov(params), cells)
 
+    def bare(self) -> Gaussian:
+        return Gaussian(self.covariance, self.tied, prior=None)
+
     def groups(self, missing: np.ndarray):
         return self.covariance.groups(missing)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,15 +29,14 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter
 from scipy.optimize import minimize
 
+Array = Any  # of NumPy on the host, of JAX inside a jitted function
 Floats = NDArray[np.float64]
 Method = Literal["map", "posterior"]
 
-BATCH_ROWS, MIN_ROWS = 16_384, 64
+BATCH_ROWS, MIN_ROWS, CHUNK_ROWS = 16_384, 64, (8, 64, 1024)
 BATCH_SIZE = 2**22  # numbers in a batch: wide tables take fewer rows; tables that fit keep their batches
-CHUNK_ROWS, MAX_FRACTIONS = (8, 64, 1024), 256
-TINY = 1e-13
-LEVELS, STARTS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1 - 1e-3, 1 - 1e-5, 1 - 1e-7, 1.0), 3
-SPAN, WALL = 1 - 1e-10, 20.0
+MAX_FRACTIONS, TINY, SPAN, WALL = 256, 1e-13, 1 - 1e-12, 20.0
+LEVELS, STARTS = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1 - 1e-3, 1 - 1e-5, 1 - 1e-7, 1 - 1e-9, 1.0), 3
 
 
 @dataclass(frozen=True)
@@ -54,36 +53,40 @@ class Choice:
 class Totals(NamedTuple):
     """S_k (K, d, d), W (d, d), n_k (K,), n and columns of the table; 1 for "posterior", 0 for "map"."""
 
-    scatter: jax.Array
-    pooled: jax.Array
-    class_weight: jax.Array
-    weight: jax.Array
-    columns: jax.Array
-    predictive: jax.Array
+    scatter: Array
+    pooled: Array
+    class_weight: Array
+    weight: Array
+    columns: Array
+    predictive: Array
 
 
 class Cells(NamedTuple):
     """The cells (G,): class, weight r that leaves with a row, log probability of the class then."""
 
-    label: jax.Array
-    leaving: jax.Array
-    log_prob: jax.Array
+    label: Array
+    leaving: Array
+    log_prob: Array
 
 
 class Batch(NamedTuple):
     """Centred rows (P, C, d) and their weights (P, C): P chunks of C rows, each chunk from one cell (P,)."""
 
     cells: Cells
-    cell: jax.Array
-    delta: jax.Array
-    weight: jax.Array
+    cell: Array
+    delta: Array
+    weight: Array
 
 
 def _eigen(a, cell, tau, delta):
     """Eigenvectors V of A; per row: is A - tau I definite, its eigenvalues, V'delta; and `_solve`."""
-    values, vectors = jnp.linalg.eigh(a)
-    shifted = values[cell][:, None, :] - tau[..., None]
-    good = shifted[..., 0] > TINY * values[cell][:, -1:]
+    # By way of the Cholesky factor small eigenvalues keep twice the digits: columns may differ much in spread.
+    factor = jnp.linalg.cholesky(a)
+    solid = (jnp.einsum("gii->gi", factor) ** 2 > TINY * jnp.einsum("gii->gi", a)).all(-1)
+    vectors, roots, _ = jnp.linalg.svd(jnp.where(solid[:, None, None], factor, jnp.eye(a.shape[-1])))
+    values = (roots * roots)[cell][:, None, :]
+    shifted = values - tau[..., None]
+    good = solid[cell][:, None] & (shifted[..., -1] > TINY * values[..., -1])
     shifted = jnp.where(good[..., None], shifted, 1.0)
     z = jnp.einsum("pci,pij->pcj", delta, vectors[cell])
     logdet, quad = jnp.log(shifted).sum(-1), (z * z / shifted).sum(-1)
@@ -107,7 +110,7 @@ def _solve_jvp(primals, tangents):
     vectors, good, shifted, z, out = _eigen(a, cell, tau, delta)
     u = z / shifted
     turned = jnp.einsum("gji,gjk,gkl->gil", vectors, da, vectors)
-    dlogdet = (jnp.diagonal(turned, axis1=1, axis2=2)[cell][:, None, :] / shifted).sum(-1)
+    dlogdet = (jnp.einsum("gii->gi", turned)[cell][:, None, :] / shifted).sum(-1)
     dlogdet -= dtau * (1.0 / shifted).sum(-1)
     dz = jnp.einsum("pci,pij->pcj", ddelta, vectors[cell])
     dquad = ((2.0 * dz - jnp.einsum("pci,pij->pcj", u, turned[cell])) * u).sum(-1) + dtau * (u * u).sum(-1)
@@ -136,10 +139,10 @@ def _gamma_ratio(u, d: int):
 
 
 def _log_density(logdet, mahalanobis, left, alpha, predictive, cell, d: int):
-    r"""Log density per row: normal, or the Student t of the posterior predictive.
+    """Log density per row: normal, or the Student t of the posterior predictive.
 
-    The t has :math:`n_k/\alpha + 1` degrees of freedom and scale
-    :math:`\Sigma_k (1 + 1/n_k)/(1 + \alpha/n_k)`. In u = 1/df the normal is u = 0, and nothing is singular.
+    The t has n_k/alpha + 1 degrees of freedom and scale Sigma_k (1 + 1/n_k) / (1 + alpha/n_k). In u = 1/df the
+    normal is u = 0, and nothing is singular.
     """
     h = predictive * alpha / left
     u, scale = h / (1.0 + h), (1.0 + predictive / left) / (1.0 + h)
@@ -191,18 +194,20 @@ def _class_moments(x: Floats, rows: NDArray, weight: Floats) -> tuple[Floats, Fl
 
 def _moments(x: Floats, y: NDArray, order: NDArray, weight: Floats, num_classes: int):
     """Mean (K, d) and scatter (K, d, d) of each class, and a basis of the scored directions, None for all."""
-    d = x.shape[1]
-    mean, scatter = np.zeros((num_classes, d)), np.zeros((num_classes, d, d))
+    mean = np.zeros((num_classes, x.shape[1]))
+    scatter = np.zeros((*mean.shape, x.shape[1]))
     ends = np.searchsorted(y[order], np.arange(num_classes + 1))
     present = np.flatnonzero(np.diff(ends))
     for k in present:
         mean[k], scatter[k] = _class_moments(x, order[ends[k] : ends[k + 1]], weight)
-    values, vectors = np.linalg.eigh(scatter.sum(0))
-    seen = values > TINY * values[-1]
+    pooled = scatter.sum(0)
+    spread = np.maximum(np.sqrt(np.diag(pooled)), 1e-150)
+    rank = np.sum(np.linalg.eigvalsh(pooled / np.outer(spread, spread)) > TINY * len(pooled))
     # With fewer rows than columns the columns are not at fault: a row that is left out enters new directions.
-    if seen.all() or not 0 < seen.sum() < max(len(order), weight.sum()) - len(present):
+    if rank in (0, len(pooled)) or rank >= max(len(order), weight.sum()) - len(present):
         return mean, scatter, None
-    return mean, vectors[:, seen].T @ scatter @ vectors[:, seen], vectors[:, seen]
+    basis = np.linalg.eigh(pooled)[1][:, -rank:]
+    return mean, basis.T @ scatter @ basis, basis
 
 
 def _next_power_of_two(count: int) -> int:
@@ -272,16 +277,15 @@ def _prepare(x, y, num_classes, weight, method: Method, class_probs, smoothing) 
     order = order[(class_weight[y] - leaving > 1e-10 * class_weight[y])[order]]
     if not len(order):
         raise ValueError("No row can be left out, as no class has two. Give numbers for alpha and gamma.")
-    label, out = y[order], leaving[order]
-    new = np.r_[True, (np.diff(label) != 0) | (np.diff(out) != 0)]
-    label, out, number = label[new], out[new], np.cumsum(new) - 1
+    new = np.r_[True, (np.diff(y[order]) != 0) | (np.diff(leaving[order]) != 0)]
+    label, out, number = y[order[new]], leaving[order[new]], np.cumsum(new) - 1
     total, predictive = class_weight.sum(), float(method == "posterior")
     extra = smoothing + predictive
     probs = (class_weight[label] - out + extra) / (total - out + extra * num_classes)
     probs = probs if class_probs is None else np.asarray(class_probs, float)[label]
     batches = _batch_maker(x, mean, basis, weight, Cells(label, out, np.log(probs)), order, number)
-    parts = (scatter, scatter.sum(0), class_weight, total, float(x.shape[1]), predictive)
-    return partial(_evaluate, Totals(*map(jnp.asarray, parts)), batches), weight[order].sum()
+    totals = Totals(scatter, scatter.sum(0), class_weight, total, float(x.shape[1]), predictive)
+    return partial(_evaluate, jax.tree.map(jnp.asarray, totals), batches), weight[order].sum()
 
 
 def _evaluate(totals: Totals, batches: Callable[[], Iterable[Batch]], point) -> tuple[float, Floats]:
@@ -299,16 +303,15 @@ def _evaluate(totals: Totals, batches: Callable[[], Iterable[Batch]], point) -> 
 def _climb(evaluate: Callable, unit: float, start: Floats, low: Floats, high: Floats) -> Choice:
     """L-BFGS-B from a start, in u = -log(1 - SPAN t) for each weight t.
 
-    Where columns have very different spreads the maximum may lie within 1e-9 of 1, hence u. The loss has slope
-    1 at the start, as the first step has the length of the slope. Far below the start's score it is a wall of
-    finite height: the line search interpolates, and a huge value would leave it with a step of nothing.
+    With columns of very different spreads the maximum lies next to 1: hence u. The first step is as long as the
+    slope: the loss has slope 1. The line search interpolates: where the score is far below the start's the
+    loss is a wall of finite height.
     """
     begin, bottom, top = (-np.log1p(-SPAN * t) for t in (start, low, high))
     first, slope = evaluate(start)
-    slope = slope * np.exp(-begin)
-    scale = np.abs(slope * np.where(slope > 0, begin < top, begin > bottom)).max()
+    scale = np.abs(slope * np.exp(-begin) * np.where(slope > 0, begin < top, begin > bottom)).max()
     if scale < 1e-9 * unit:
-        return Choice(*start.tolist(), first, 0, True)
+        return Choice(start[0].item(), start[1].item(), first, 0, True)
 
     def weights(u: Floats) -> Floats:
         return np.where(u >= top, high, np.clip(-np.expm1(-u) / SPAN, low, high))
@@ -318,12 +321,13 @@ def _climb(evaluate: Callable, unit: float, start: Floats, low: Floats, high: Fl
         fall = (first - score) / scale
         return (fall, slope * np.exp(-u) / -scale) if fall < WALL else (WALL, np.zeros(2))
 
-    bounds, options = list(zip(bottom, top, strict=True)), {"ftol": 1e-13, "gtol": 1e-9 * unit / scale}
+    bounds, options = np.transpose([bottom, top]), {"ftol": 1e-13, "gtol": 1e-9 * unit / scale}
     found = minimize(loss, begin, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
-    # A line search that stops at the rounding error of a flat top is no failure. A fixed weight's slope is nan.
+    # One that stops at the rounding error on a flat top has not failed. A fixed weight has slope nan.
     step = np.clip(found.x - np.nan_to_num(found.jac), bottom, top) - found.x
     good = bool(found.success or np.abs(step).max() * scale < 1e-6 * unit)
-    return Choice(*weights(found.x).tolist(), float(first - found.fun * scale), int(found.nit), good)
+    alpha, gamma = weights(found.x).tolist()
+    return Choice(alpha, gamma, float(first - found.fun * scale), int(found.nit), good)
 
 
 def _best(evaluate: Callable, unit: float, fixed: tuple[float | str, float | str]) -> Choice:
@@ -331,15 +335,17 @@ def _best(evaluate: Callable, unit: float, fixed: tuple[float | str, float | str
     axes = [np.array(LEVELS if value == "loo" else [value], float) for value in fixed]
     scores = np.array([[evaluate((a, g))[0] for g in axes[1]] for a in axes[0]])
     if scores.size == 1:
-        return Choice(*map(float, fixed), scores.item(), 0, True)
+        return Choice(float(fixed[0]), float(fixed[1]), scores.item(), 0, True)
     peak = np.isfinite(scores) & (scores == maximum_filter(scores, size=3, mode="constant", cval=-np.inf))
     starts = np.argwhere(peak)[np.argsort(-scores[peak], kind="stable")][:STARTS]
     low, high = np.array([[axis[0], axis[-1]] for axis in axes]).T
-    climbs = [_climb(evaluate, unit, np.array([axes[0][i], axes[1][j]]), low, high) for i, j in starts]
+    # Between 1 and the level before it there is nothing to find: a weight that starts at 1 stays.
+    points = [np.array([axes[0][i], axes[1][j]]) for i, j in starts]
+    climbs = [_climb(evaluate, unit, point, np.where(point == 1.0, 1.0, low), high) for point in points]
     if not climbs:
         raise ValueError(
-            "The leave-one-out score is finite for no alpha and gamma: without some row there is no spread "
-            "within the classes, or that row is too far from its class. Give numbers for alpha and gamma."
+            "The leave-one-out score is finite for no alpha and gamma: without some row the classes have no "
+            "spread, or that row is too far from its class. Give numbers for alpha and gamma."
         )
     return replace(max(climbs, key=lambda choice: choice.score), n_iter=sum(c.n_iter for c in climbs))
 
@@ -366,8 +372,7 @@ def loo_score(
         The weights of the covariance, in [0, 1]. Where it is singular without some row the score is -inf.
     num_classes : int
     weight : ndarray (n,), optional
-        Row weights w: a row's score counts w times and min(w, 1) of it is left out, so that whole weights
-        equal repeated rows.
+        Row weights w: a row counts w times, and min(w, 1) of it is left out: whole weights are repeated rows.
     method : {"map", "posterior"}
         Score by the normal density at the estimates, or by the posterior predictive Student t.
     class_probs : ndarray (K,), optional
@@ -394,8 +399,8 @@ def choose(
 ) -> Choice:
     """The weights in the unit square with the highest leave-one-out score.
 
-    A number for alpha or gamma is kept, and the other one chosen; other parameters as for `loo_score`.
-    Raises ValueError if no row can be left out or the score is nowhere finite.
+    A number for alpha or gamma is kept. The other parameters are those of `loo_score`. ValueError if no row can
+    be left out or the score is nowhere finite.
     """
     with jax.enable_x64(True):
         prepared = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
