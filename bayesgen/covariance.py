@@ -155,6 +155,10 @@ class Full(Covariance):
         """A number or a diagonal as the matrix it stands for."""
         return scale if scale.ndim >= 2 else np.broadcast_to(scale, (d,)) * np.eye(d)
 
+    def scale_shapes(self, d: int) -> list[tuple[int, ...]]:
+        """Shapes that a stated scale may have."""
+        return [(), (d,), (d, d)]
+
     def per_weight(self, df: Array) -> Array:
         """Degrees of freedom, broadcastable to the weights."""
         return df
@@ -369,7 +373,10 @@ class Diagonal(_Axes):
         return df
 
     def full_scale(self, scale: np.ndarray, d: int) -> np.ndarray:
-        return np.broadcast_to(scale, (d,)).copy() if scale.ndim < 2 else np.diagonal(scale, axis1=-2, axis2=-1)
+        return np.broadcast_to(scale, (d,)).copy()
+
+    def scale_shapes(self, d: int) -> list[tuple[int, ...]]:
+        return [(), (d,)]
 
     def per_weight(self, df):
         return df
@@ -439,6 +446,9 @@ class Spherical(_Axes):
 
     def full_scale(self, scale: np.ndarray, d: int) -> np.ndarray:
         return scale
+
+    def scale_shapes(self, d: int) -> list[tuple[int, ...]]:
+        return [()]
 
     def per_weight(self, df):
         return jnp.asarray(df)[..., None]

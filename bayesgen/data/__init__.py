@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from importlib import resources
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def load_penguins() -> pd.DataFrame:
@@ -16,5 +18,7 @@ def load_penguins() -> pd.DataFrame:
     >>> penguins.shape, sorted(penguins["species"].unique())
     ((344, 8), ['Adelie', 'Chinstrap', 'Gentoo'])
     """
+    from pandas import read_csv
+
     with resources.files(__package__).joinpath("penguins.csv").open(encoding="utf-8") as file:
-        return pd.read_csv(file).rename(columns={"target": "species"})
+        return read_csv(file).rename(columns={"target": "species"})

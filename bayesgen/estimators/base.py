@@ -132,9 +132,14 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         """
         self._check_arguments()
         self._unfit()
-        x, labels = self._read_training(X, y, sample_weight, reset=True)
-        self._remember(X, x, y)
-        self._learn(self._statistics(x, labels), x, labels)
+        try:
+            x, labels = self._read_training(X, y, sample_weight, reset=True)
+            self._remember(X, x, y)
+            self._learn(self._statistics(x, labels), x, labels)
+        except BaseException:
+            # A refused or interrupted fit leaves an unfitted estimator, not a mixture of the old fit and the new.
+            self._unfit()
+            raise
         self._rows = (x, labels)
         return self
 
@@ -145,7 +150,6 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._key_data = np.asarray(jax.random.key_data(as_key(self.random_state)))
 
     def _unfit(self) -> None:
-        """A refused fit must not leave a mixture of the old fit and the new."""
         for name in [n for n in vars(self) if n.endswith("_") or n in FITTED]:
             delattr(self, name)
 
@@ -316,7 +320,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         new = copy.copy(self)
-        new._rows = self._rows
+        new._rows = getattr(self, "_rows", None)
         new.priors = priors
         fixed = ClassPrior(0.0, checks.class_probabilities(priors, len(self.classes_)))
         new._prior_joint = _replace(self._prior_joint, class_prior=fixed)

@@ -18,6 +18,11 @@ def label(estimator, k: int) -> str:
     return repr(estimator.classes_[k : k + 1].tolist()[0])
 
 
+def column(schema, j: int) -> str:
+    """A column as the user knows it: by name, or by position."""
+    return f"column {j}" if schema.columns is None else f"column {schema.columns[j]!r}"
+
+
 def choice(name: str, value, allowed: tuple, why: str = "") -> None:
     if not isinstance(value, str) or value not in allowed:
         options = " or ".join(repr(a) for a in allowed)
@@ -80,10 +85,10 @@ def refuse_missing_cells(x: np.ndarray, schema) -> None:
     if not predict.has_missing(x):
         return
     missing = np.isnan(x)
-    column = int(np.argmax(missing.sum(0)))
+    j = int(np.argmax(missing.sum(0)))
     raise ValueError(
-        f"Input X contains NaN: {int(missing.any(1).sum())} of {len(x)} rows have missing cells (most in column "
-        f"{schema.name(column)}: {int(missing[:, column].sum())}). A full covariance cannot be trained on them yet: drop "
+        f"Input X contains NaN: {int(missing.any(1).sum())} of {len(x)} rows have missing cells (most in "
+        f"{column(schema, j)}: {int(missing[:, j].sum())}). A full covariance cannot be trained on them yet: drop "
         "these rows, or use GaussianNB or covariance='diag', which train on the observed cells. At predict time missing "
         "cells are fine."
     )
@@ -109,7 +114,7 @@ def _gaussian_counts(family, stats, estimator) -> None:
     elif family.prior.flat and (weight <= 0).any():
         k, j = np.argwhere(weight <= 0)[0]
         raise ValueError(
-            f"Class {label(estimator, k)} has no observed cell in column {estimator._schema.name(j)}, and the prior has "
+            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, j)}, and the prior has "
             "strength 0: the mean of the class is undefined. Use prior='auto' (not RDA), or drop the class."
         )
     elif not family.prior.proper:
@@ -123,7 +128,7 @@ def _mle_counts(family, weight: np.ndarray, estimator) -> None:
     if len(where):
         k, j = where[0]
         raise ValueError(
-            f"Class {label(estimator, k)} has no observed cell in column {estimator._schema.name(j)}: method='mle' cannot "
+            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, j)}: method='mle' cannot "
             "estimate it. Use method='map'."
         )
     if (free <= 0).any():
@@ -171,7 +176,7 @@ def _singular(family, stats, deficit: tuple[int, int, list[int]], estimator) -> 
     counts = np.asarray(family.covariance.cells(stats).weight).max(1)
     who = "The pooled covariance" if family.tied else f"The covariance of class {label(estimator, k)}"
     rows = f"{counts.sum():g} rows in {len(counts)} class(es)" if family.tied else f"{counts[k]:g} row(s)"
-    names = ", ".join(estimator._schema.name(j) for j in columns[:5]) + (", ..." if len(columns) > 5 else "")
+    names = ", ".join(column(estimator._schema, j) for j in columns[:5]) + (", ..." if len(columns) > 5 else "")
     constant = f" Constant: {names}." if columns else ""
     return (
         f"{who} is singular: rank {rank}, but there are {estimator.n_features_in_} columns; it comes from {rows}.{constant} "
@@ -220,8 +225,8 @@ def removable(estimator, gone) -> None:
         if len(bad):
             k, j = bad[0]
             raise ValueError(
-                f"Forgetting leaves a negative scatter in class {label(estimator, k)}, column "
-                f"{estimator._schema.name(j)}: these rows were not all in the fit."
+                f"Forgetting leaves a negative scatter in class {label(estimator, k)}, "
+                f"{column(estimator._schema, j)}: these rows were not all in the fit."
             )
 
 
@@ -232,7 +237,7 @@ def has_prior(estimator) -> None:
 
 def training_rows(estimator):
     """The rows of the last `fit`, still as they were."""
-    rows = estimator._rows
+    rows = getattr(estimator, "_rows", None)
     if rows is None:
         raise ValueError(
             "loo_predict_proba needs the training rows, which are kept by fit only (not by partial_fit, merge, forget, "
@@ -280,3 +285,19 @@ def normal_wishart(prior) -> None:
         number(f"prior.{name}", np.asarray(getattr(prior, name)).item() if np.ndim(getattr(prior, name)) == 0 else None, low=0.0)
     if not all(np.all(np.isfinite(np.asarray(getattr(prior, name), float))) for name in ("mean", "scale")):
         raise ValueError("prior.mean and prior.scale must be finite.")
+
+
+def prior_fits(family, d: int) -> None:
+    """Whether a stated prior has the shapes that d columns and the covariance structure need."""
+    prior = family.prior
+    if not hasattr(prior, "scale"):
+        return
+    mean, scale = np.shape(prior.mean), np.asarray(prior.scale, float)
+    if mean not in ((), (d,)):
+        raise ValueError(f"prior.mean has shape {mean}, but there are {d} columns: give a number or {d} of them.")
+    allowed = family.covariance.scale_shapes(d)
+    if scale.shape not in allowed:
+        raise ValueError(f"prior.scale has shape {scale.shape}, but there are {d} columns: give one of the shapes {allowed}.")
+    smallest = scale.min() if scale.ndim < 2 else np.linalg.eigvalsh((scale + scale.T) / 2).min()
+    if smallest < -1e-10 * np.abs(scale).max() or (scale.ndim == 2 and not np.allclose(scale, scale.T)):
+        raise ValueError("prior.scale must be symmetric and positive definite (or 0 for the improper limit).")

@@ -58,7 +58,9 @@ class GaussianClassifier(GenerativeClassifierBase):
         raise NotImplementedError
 
     def _joint(self, num_classes: int, num_features: int) -> Joint:
-        blocks = (Block("gaussian", self._family()),)
+        family = self._family()
+        checks.prior_fits(family, num_features)
+        blocks = (Block("gaussian", family),)
         return Joint(self._class_prior(num_classes), blocks, num_classes, num_features)
 
     @property

@@ -17,9 +17,10 @@ abound (constant or collinear columns) are not scored: the score would have no m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import starmap
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -80,7 +81,7 @@ class Batch(NamedTuple):
 
 def _eigen(a, cell, tau, delta):
     """Eigenvectors V of A; per row: is A - tau I definite, its eigenvalues, V'delta; and `_solve`."""
-    # By way of the Cholesky factor small eigenvalues keep twice the digits: columns may differ much in spread.
+    # By way of the Cholesky factor small eigenvalues keep twice the digits: columns may differ in spread.
     factor = jnp.linalg.cholesky(a)
     solid = (jnp.einsum("gii->gi", factor) ** 2 > TINY * jnp.einsum("gii->gi", a)).all(-1)
     vectors, roots, _ = jnp.linalg.svd(jnp.where(solid[:, None, None], factor, jnp.eye(a.shape[-1])))
@@ -139,11 +140,8 @@ def _gamma_ratio(u, d: int):
 
 
 def _log_density(logdet, mahalanobis, left, alpha, predictive, cell, d: int):
-    """Log density per row: normal, or the Student t of the posterior predictive.
-
-    The t has n_k/alpha + 1 degrees of freedom and scale Sigma_k (1 + 1/n_k) / (1 + alpha/n_k). In u = 1/df the
-    normal is u = 0, and nothing is singular.
-    """
+    """Log density: normal, or t with df n_k/alpha + 1 and scale Sigma_k (1 + 1/n_k) / (1 + alpha/n_k)."""
+    # In terms of u = 1/df the normal is u = 0, and nothing is singular.
     h = predictive * alpha / left
     u, scale = h / (1.0 + h), (1.0 + predictive / left) / (1.0 + h)
     constant = _gamma_ratio(u, d) - 0.5 * d * jnp.log(2.0 * jnp.pi * scale)
@@ -202,7 +200,7 @@ def _moments(x: Floats, y: NDArray, order: NDArray, weight: Floats, num_classes:
         mean[k], scatter[k] = _class_moments(x, order[ends[k] : ends[k + 1]], weight)
     pooled = scatter.sum(0)
     spread = np.maximum(np.sqrt(np.diag(pooled)), 1e-150)
-    rank = np.sum(np.linalg.eigvalsh(pooled / np.outer(spread, spread)) > TINY * len(pooled))
+    rank = np.count_nonzero(np.linalg.eigvalsh(pooled / np.outer(spread, spread)) > TINY * len(pooled))
     # With fewer rows than columns the columns are not at fault: a row that is left out enters new directions.
     if rank in (0, len(pooled)) or rank >= max(len(order), weight.sum()) - len(present):
         return mean, scatter, None
@@ -229,7 +227,7 @@ def _pad(array: NDArray, size: int, fill: float = 0) -> NDArray:
     return np.concatenate([array, np.full((size - len(array), *array.shape[1:]), fill, array.dtype)])
 
 
-def _batch(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, slots, cell, most: int) -> Batch:
+def _batch(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, most: int, slots, cell) -> Batch:
     """A batch of chunks, padded by rows of weight 0; its cells are numbered from 0 and padded to ``most``."""
     own, local = np.unique(cell, return_inverse=True)
     size = _next_power_of_two(max(len(slots), -(-MIN_ROWS // slots.shape[1])))
@@ -249,22 +247,17 @@ def _batch_maker(x: Floats, mean: Floats, basis, weight: Floats, cells: Cells, o
     size = next((rows for rows in CHUNK_ROWS if rows >= target), CHUNK_ROWS[-1])
     slots, cell = _slots(number, order, size)
     step = _next_power_of_two(max(min(BATCH_ROWS, BATCH_SIZE // d) // size, 1) // 2 + 1)
-    cuts = [slice(i, i + step) for i in range(0, len(slots), step)]
-    most = _next_power_of_two(max(len(np.unique(cell[cut])) for cut in cuts))
-
-    def fresh() -> Iterator[Batch]:
-        return (_batch(x, mean, basis, weight, cells, slots[cut], cell[cut], most) for cut in cuts)
-
-    kept = list(fresh()) if slots.size * d <= BATCH_SIZE else None
-    return fresh if kept is None else lambda: kept
+    pieces = [(slots[i : i + step], cell[i : i + step]) for i in range(0, len(slots), step)]
+    most = _next_power_of_two(max(len(np.unique(piece[1])) for piece in pieces))
+    fresh = partial(starmap, partial(_batch, x, mean, basis, weight, cells, most), pieces)
+    return fresh if slots.size * d > BATCH_SIZE else partial(iter, list(fresh()))
 
 
 def _leaving(weight: Floats) -> Floats:
     """The weight leaving with a row: min(w, 1), or up to 4 % less, to share cells, if fractions abound."""
     leaving = np.minimum(weight, 1.0)
-    if len(np.unique(leaving)) <= MAX_FRACTIONS:
-        return leaving
-    return np.exp2(np.floor(16.0 * np.log2(np.maximum(leaving, 1e-300))) / 16.0)
+    rounded = np.exp2(np.floor(16.0 * np.log2(np.maximum(leaving, 1e-300))) / 16.0)
+    return leaving if len(np.unique(leaving)) <= MAX_FRACTIONS else rounded
 
 
 def _prepare(x, y, num_classes, weight, method: Method, class_probs, smoothing) -> tuple[Callable, float]:
@@ -291,9 +284,8 @@ def _prepare(x, y, num_classes, weight, method: Method, class_probs, smoothing) 
 def _evaluate(totals: Totals, batches: Callable[[], Iterable[Batch]], point) -> tuple[float, Floats]:
     """Score and gradient at (alpha, gamma); (-inf, 0) where some row has no density."""
     total, slope = 0.0, np.zeros(2)
-    point = jnp.asarray(point, float)
     for batch in batches():
-        value, grad = _value_and_grad(point, totals, batch)
+        value, grad = _value_and_grad(jnp.asarray(point, float), totals, batch)
         total, slope = total + float(value), slope + np.asarray(grad)
         if not np.isfinite(total):
             return -np.inf, np.zeros(2)
@@ -303,9 +295,9 @@ def _evaluate(totals: Totals, batches: Callable[[], Iterable[Batch]], point) -> 
 def _climb(evaluate: Callable, unit: float, start: Floats, low: Floats, high: Floats) -> Choice:
     """L-BFGS-B from a start, in u = -log(1 - SPAN t) for each weight t.
 
-    With columns of very different spreads the maximum lies next to 1: hence u. The first step is as long as the
-    slope: the loss has slope 1. The line search interpolates: where the score is far below the start's the
-    loss is a wall of finite height.
+    With columns of very different spreads the maximum lies next to 1: hence u. The first step is as long as
+    the slope: the loss has slope 1. The line search interpolates: where the score is far below the start's,
+    the loss is a wall of finite height.
     """
     begin, bottom, top = (-np.log1p(-SPAN * t) for t in (start, low, high))
     first, slope = evaluate(start)
@@ -323,7 +315,7 @@ def _climb(evaluate: Callable, unit: float, start: Floats, low: Floats, high: Fl
 
     bounds, options = np.transpose([bottom, top]), {"ftol": 1e-13, "gtol": 1e-9 * unit / scale}
     found = minimize(loss, begin, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
-    # One that stops at the rounding error on a flat top has not failed. A fixed weight has slope nan.
+    # A search that stops at the rounding error of a flat top has not failed; a fixed weight has slope nan.
     step = np.clip(found.x - np.nan_to_num(found.jac), bottom, top) - found.x
     good = bool(found.success or np.abs(step).max() * scale < 1e-6 * unit)
     alpha, gamma = weights(found.x).tolist()
@@ -333,15 +325,14 @@ def _climb(evaluate: Callable, unit: float, start: Floats, low: Floats, high: Fl
 def _best(evaluate: Callable, unit: float, fixed: tuple[float | str, float | str]) -> Choice:
     """The maximum over the box, or over its free side: a grid, then climbs from its best few local maxima."""
     axes = [np.array(LEVELS if value == "loo" else [value], float) for value in fixed]
-    scores = np.array([[evaluate((a, g))[0] for g in axes[1]] for a in axes[0]])
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1)
+    scores = np.array([[evaluate(point)[0] for point in row] for row in grid])
     if scores.size == 1:
         return Choice(float(fixed[0]), float(fixed[1]), scores.item(), 0, True)
     peak = np.isfinite(scores) & (scores == maximum_filter(scores, size=3, mode="constant", cval=-np.inf))
-    starts = np.argwhere(peak)[np.argsort(-scores[peak], kind="stable")][:STARTS]
-    low, high = np.array([[axis[0], axis[-1]] for axis in axes]).T
-    # Between 1 and the level before it there is nothing to find: a weight that starts at 1 stays.
-    points = [np.array([axes[0][i], axes[1][j]]) for i, j in starts]
-    climbs = [_climb(evaluate, unit, point, np.where(point == 1.0, 1.0, low), high) for point in points]
+    starts = grid[peak][np.argsort(-scores[peak], kind="stable")][:STARTS]
+    # A weight that starts at 1 stays: there is nothing between it and the level before.
+    climbs = [_climb(evaluate, unit, p, np.where(p == 1.0, 1.0, grid[0, 0]), grid[-1, -1]) for p in starts]
     if not climbs:
         raise ValueError(
             "The leave-one-out score is finite for no alpha and gamma: without some row the classes have no "
@@ -399,8 +390,8 @@ def choose(
 ) -> Choice:
     """The weights in the unit square with the highest leave-one-out score.
 
-    A number for alpha or gamma is kept. The other parameters are those of `loo_score`. ValueError if no row can
-    be left out or the score is nowhere finite.
+    A number for alpha or gamma is kept; the other parameters are those of `loo_score`. ValueError if no row
+    can be left out or the score is nowhere finite.
     """
     with jax.enable_x64(True):
         prepared = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
