@@ -139,7 +139,7 @@ def _print_training(demo: Demo) -> None:
     )
     print()
     _say(
-        f"Trained QDA(method=\"posterior\") on {trained} of the {len(demo.X)} rows. Left out: {unmeasured} birds that were "
+        f'Trained QDA(method="posterior") on {trained} of the {len(demo.X)} rows. Left out: {unmeasured} birds that were '
         f"not measured (QDA trains on complete rows only, for now), and {len(ASIDE)} birds kept aside to be shown below."
     )
 
@@ -147,9 +147,9 @@ def _print_training(demo: Demo) -> None:
 def _print_probabilities(demo: Demo) -> None:
     _heading("1. Which species, and how sure?")
     _say(
-        f"The probability of each species, with its {LEVEL:.0%} interval. A wide interval means that the training rows do not settle "
-        "the answer. Some cells were hidden from the model on purpose; with nothing measured it falls back on how common "
-        "each species is."
+        f"The probability of each species, with its {LEVEL:.0%} interval. A wide interval means that the training rows do "
+        "not settle the answer. Some cells were hidden from the model on purpose; with nothing measured it falls back on "
+        "how common each species is."
     )
     rows = []
     for i, row in enumerate(demo.shown.index):
@@ -162,13 +162,13 @@ def _print_probabilities(demo: Demo) -> None:
 def _print_cells(demo: Demo) -> None:
     _heading("2. What would the missing cells be?")
     _say(
-        f"Mean and {LEVEL:.0%} interval of each missing cell, given the cells that are there. The species is told for the birds "
-        "without any measurement, and unknown for the others."
+        f"Mean and {LEVEL:.0%} interval of each missing cell, given the cells that are there. The species is told for the "
+        "birds without any measurement, and unknown for the others."
     )
     rows = []
-    for cell in demo.cells.itertuples():
-        mean, low, high, truth = (_number(cell.column, v) for v in (cell.mean, cell.low, cell.high, cell.truth))
-        rows.append([str(cell.row), demo.y[cell.row], _unit(cell.column), mean, f"[{low}, {high}]", truth])
+    for cell in demo.cells.to_dict("records"):
+        mean, low, high, truth = (_number(cell["column"], cell[key]) for key in ("mean", "low", "high", "truth"))
+        rows.append([str(cell["row"]), demo.y[cell["row"]], _unit(cell["column"]), mean, f"[{low}, {high}]", truth])
     _table(["row", "species", "cell", "mean", f"{LEVEL:.0%} interval", "truth"], rows, "rllrrr")
 
 
@@ -194,8 +194,8 @@ def _print_outliers(demo: Demo) -> None:
         "The p-value is the share of penguins drawn from the model that are at least as unusual as this one. Among "
         f"{count} ordinary birds about {count / 100:.0f} would be below 0.01 by chance."
     )
-    lowest = demo.pvalues.nsmallest(5)
-    rows = [[str(row), demo.y[row], *_measurements(demo.X.loc[row]), f"{p:.4f}"] for row, p in lowest.items()]
+    lowest = demo.pvalues.nsmallest(5).index
+    rows = [[str(row), demo.y[row], *_measurements(demo.X.loc[row]), f"{demo.pvalues[row]:.4f}"] for row in lowest]
     _table(["row", "species", *COLUMNS.values(), "p-value"], rows, "rlrrrrr")
 
 
@@ -247,7 +247,7 @@ def _draw_probabilities(demo: Demo, ax) -> None:
 
 
 def _draw_cells(demo: Demo, ax) -> None:
-    names = [f"row {cell.row}: {_unit(cell.column)}" for cell in demo.cells.itertuples()]
+    names = [f"row {cell['row']}: {_unit(cell['column'])}" for cell in demo.cells.to_dict("records")]
     plots.imputed_cells(demo.cells, names=names, title=f"Missing cells, {LEVEL:.0%} intervals", ax=ax)
 
 
@@ -262,7 +262,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bayesgen {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     demo = commands.add_parser("demo", help="classify, fill in, generate and flag on a table of penguins")
-    demo.add_argument("--plot", type=Path, metavar="FILE", help="also draw a figure (the ending says the format: .png, .pdf)")
+    demo.add_argument(
+        "--plot", type=Path, metavar="FILE", help="also draw a figure (the ending says the format: .png, .pdf)"
+    )
     demo.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn at random (default 0)")
     return parser
 

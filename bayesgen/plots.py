@@ -152,12 +152,10 @@ def _density(clf, X, columns, real: np.ndarray, drawn: np.ndarray):
 
 def _only(X, columns, values: np.ndarray):
     """A table like X with only two columns known."""
-    if not hasattr(X, "columns"):
-        table = np.full((len(values), np.shape(X)[1]), np.nan)
-        table[:, list(columns)] = values
-        return table
-    table = pd.DataFrame(np.nan, index=range(len(values)), columns=X.columns)
-    table[list(columns)] = values
+    if hasattr(X, "columns"):
+        return pd.DataFrame(values, columns=list(columns)).reindex(columns=X.columns)
+    table = np.full((len(values), np.shape(X)[1]), np.nan)
+    table[:, list(columns)] = values
     return table
 
 

@@ -40,6 +40,6 @@ print("\nsynthetic versicolor:")
 print(rows.round(1).to_string(index=False))
 
 # 4. Flag: one flower with a typing error, a decimal point too far to the right.
-wrong = truth.iloc[[60]].assign(**{"sepal width (cm)": 20.0})
-print(f"\np-value of a flower: {clf.outlier_pvalues(truth.iloc[[60]])[0]:.2f}", end="")
+wrong = truth.iloc[[70]].assign(**{"sepal width (cm)": 32.0})
+print(f"\np-value of a flower: {clf.outlier_pvalues(truth.iloc[[70]])[0]:.2f}", end="")
 print(f"; with its sepal width mistyped: {clf.outlier_pvalues(wrong)[0]:.4f}")

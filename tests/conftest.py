@@ -34,3 +34,10 @@ def holes(x, share=0.3, seed=1):
     out[rng.random(x.shape) < share] = np.nan
     out[0] = np.nan
     return out
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_compiled_programs():
+    """Compiled programs of one module are of little use to the next, and thousands of them take gigabytes."""
+    yield
+    jax.clear_caches()

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from threadpoolctl import ThreadpoolController
 
 from bayesgen import predict, tables
 from bayesgen.estimators import checks
@@ -53,6 +54,16 @@ def as_key(random_state) -> jax.Array:
             f"random_state={random_state!r}: give an int, a numpy Generator or RandomState, a JAX key, or None."
         )
     return jax.random.key(int(random_state) % 2**63)
+
+
+@functools.cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_blas_thread():
+    """Many small products on several BLAS threads stall each other on busy cores, up to tenfold."""
+    return _thread_pools().limit(limits=1, user_api="blas")
 
 
 def _keeps_statistics(estimator) -> bool:
@@ -169,7 +180,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         joint = self._joint(len(self.classes_), self.n_features_in_)
         if not all(block.family.drops_missing for block in joint.blocks):
             checks.refuse_missing_cells(x, self._schema)
-        return joint.stats(x, labels)
+        with one_blas_thread():
+            return joint.stats(x, labels)
 
     def _resolved(self, stats: JointStats, x, labels) -> Joint:
         """The joint with every number that is taken from the data filled in."""

@@ -269,7 +269,7 @@ def _prepare(x, y, num_classes, weight, method: Method, class_probs, smoothing) 
     mean, scatter, basis = _moments(x, y, order, weight, num_classes)
     order = order[(class_weight[y] - leaving > 1e-10 * class_weight[y])[order]]
     if not len(order):
-        raise ValueError("No row can be left out, as no class has two. Give numbers for alpha and gamma.")
+        raise ValueError("No row can be left out: every class has one sample only. Give numbers for alpha and gamma.")
     new = np.r_[True, (np.diff(y[order]) != 0) | (np.diff(leaving[order]) != 0)]
     label, out, number = y[order[new]], leaving[order[new]], np.cumsum(new) - 1
     total, predictive = class_weight.sum(), float(method == "posterior")
