@@ -28,6 +28,8 @@ from jax.scipy.special import gammaln
 LOG_2PI = float(np.log(2 * np.pi))
 # A pattern is worth a call of its own when at least this many rows share it.
 ROWS_PER_PATTERN = 256
+# Tables whose missing blocks have at most this many cells go in one call: compiling costs more than computing there.
+SMALL_TABLE = 2**16
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["observed"], meta_fields=[])
@@ -223,24 +225,30 @@ def _add_at(filled: jax.Array, parts: _Missing, shift: jax.Array) -> jax.Array:
 def group_rows(missing: np.ndarray) -> Iterator[tuple[np.ndarray | None, Cells]]:
     """Split rows (n, d) of a boolean table of missing cells into batches that one call can serve.
 
-    Patterns shared by many rows come alone, the other rows by the number of missing cells (next power of two).
-    The index is None when one group holds all the rows in order.
+    A small table goes as one. Of a large one, patterns shared by many rows come alone, the other rows by the number of
+    missing cells (next power of two). The index is None when one group holds all the rows in order.
     """
     n, d = missing.shape
     count = missing.sum(1)
+    width = np.minimum(2 ** np.ceil(np.log2(np.maximum(count, 1))).astype(int), d)
     if not count.any():
         yield None, Shared(np.ones(d, bool))
-        return
+    elif n * width.max() ** 2 <= SMALL_TABLE:
+        yield None, Scattered(int(width.max()))
+    else:
+        yield from _large_groups(missing, width)
+
+
+def _large_groups(missing: np.ndarray, width: np.ndarray) -> Iterator[tuple[np.ndarray, Cells]]:
     patterns, which, sizes = unique_patterns(missing)
     order = np.argsort(which, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    common = sizes >= ROWS_PER_PATTERN
-    for j in np.flatnonzero(common | ~patterns.any(1)):
+    alone = (sizes >= ROWS_PER_PATTERN) | ~patterns.any(1)
+    for j in np.flatnonzero(alone):
         yield order[starts[j] : starts[j + 1]], Shared(~patterns[j])
-    rest = np.flatnonzero(~(common | ~patterns.any(1))[which])
-    width = np.minimum(2 ** np.ceil(np.log2(np.maximum(count[rest], 1))).astype(int), d)
-    for w in np.unique(width):
-        yield rest[width == w], Scattered(int(w))
+    rest = np.flatnonzero(~alone[which])
+    for w in np.unique(width[rest]):
+        yield rest[width[rest] == w], Scattered(int(w))
 
 
 def unique_patterns(missing: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,6 +18,8 @@ from bayesgen.families.base import BATCH_ROWS, Labels, Params
 from bayesgen.joint import Joint, JointStats
 from bayesgen.linalg import Scattered, Shared, unique_patterns
 
+# Whitened cells (rows x classes x columns) that a batch may hold: larger ones leave the cache and gain nothing.
+BATCH_CELLS, LEAST_BATCH = 2**20, 256
 # Work that one kernel call may hold in its per-row missing blocks, and coarser paddings there to compile less.
 BLOCK_CELLS = 2_000_000
 COARSE_SIZES = (64, 512, 4096, BATCH_ROWS)
@@ -56,7 +58,9 @@ def _limits(joint: Joint, cells: tuple) -> tuple[int, tuple[int, ...]]:
     """Most rows of a batch, and the sizes it may be padded to."""
     width = max((c.width for c in cells if isinstance(c, Scattered)), default=0)
     if width == 0:
-        return BATCH_ROWS, tuple(2**i for i in range(6, 15))
+        room = BATCH_CELLS // (joint.num_classes * joint.num_features)
+        sizes = tuple(2**i for i in range(6, 15) if 2**i <= max(room, LEAST_BATCH))
+        return sizes[-1], sizes
     room = BLOCK_CELLS // (joint.num_classes * width**2)
     sizes = tuple(s for s in COARSE_SIZES if s <= max(room, COARSE_SIZES[0]))
     return sizes[-1], sizes

@@ -50,6 +50,7 @@ def test_scattered_cells_equal_the_sub_block(tied, df, x64):
 @pytest.mark.parametrize("tied", [False, True])
 def test_every_group_equals_the_sub_block(tied, x64, monkeypatch):
     monkeypatch.setattr(linalg, "ROWS_PER_PATTERN", 12)
+    monkeypatch.setattr(linalg, "SMALL_TABLE", 0)
     x, mean, cov = case(1, n=400, tied=tied, share=0.15)
     expected, out = sub_block(x, mean, cov), np.full((400, 3), np.nan)
     kinds = set()
@@ -61,7 +62,13 @@ def test_every_group_equals_the_sub_block(tied, x64, monkeypatch):
     np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_groups_cover_every_row_once():
+def test_small_tables_go_as_one():
+    missing = np.isnan(case(2, n=100, share=0.2)[0])
+    assert list(linalg.group_rows(missing)) == [(None, linalg.Scattered(5))]
+
+
+def test_groups_cover_every_row_once(monkeypatch):
+    monkeypatch.setattr(linalg, "SMALL_TABLE", 0)
     missing = np.isnan(case(2, n=1000, share=0.2)[0])
     seen = np.concatenate([rows for rows, _ in linalg.group_rows(missing)])
     np.testing.assert_array_equal(np.sort(seen), np.arange(1000))

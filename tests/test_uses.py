@@ -15,11 +15,11 @@ from bayesgen import predict as kernels
 X, y = load_iris(return_X_y=True)
 FRAME = load_iris(as_frame=True).data
 GAPS = holes(X, 0.3)
-KINDS = [LDA(), QDA(), RDA(alpha=0.5, gamma=0.5), GaussianNB(), LDA(covariance="spherical"), QDA(covariance="spherical")]
+KINDS = [LDA(), QDA(), RDA(alpha=0.5, gamma=0.5), GaussianNB(), QDA(covariance="spherical")]
 METHODS = ["map", "posterior"]
 
 
-@pytest.fixture(params=[(c, m) for c in KINDS for m in METHODS], ids=lambda p: f"{p[0]}-{p[1]}")
+@pytest.fixture(params=[(c, m) for c in KINDS for m in METHODS], ids=lambda p: f"{p[0]}-{p[1]}", scope="module")
 def fitted(request):
     clf, method = request.param
     return clone(clf).set_params(method=method, random_state=0, num_draws=200).fit(X, y)
@@ -162,14 +162,14 @@ def test_imputation_is_the_conditional_mean(fitted):
 
 
 def test_imputed_draws_average_to_the_imputed_mean(fitted):
-    tables = np.array(fitted.impute(GAPS[1:9], draws=2000, random_state=1))
-    error = tables.std(0) / np.sqrt(2000)
+    tables = np.array(fitted.impute(GAPS[1:9], draws=500, random_state=1))
+    error = tables.std(0) / np.sqrt(500)
     gap = np.abs(tables.mean(0) - fitted.impute(GAPS[1:9]))
     slack = 0.12 * tables.std(0) if fitted.method == "posterior" else 0.0
     # under "posterior" the tables average p(x_mis | x_obs, θ) over θ | D, which is near, not equal, to the predictive mean
     assert np.all(gap < 5 * error + slack + 1e-12)
     observed = ~np.isnan(GAPS[1:9])
-    np.testing.assert_array_equal(tables[:, observed], np.tile(GAPS[1:9][observed], (2000, 1)))
+    np.testing.assert_array_equal(tables[:, observed], np.tile(GAPS[1:9][observed], (500, 1)))
 
 
 def test_intervals_of_imputed_draws_cover():
@@ -179,7 +179,7 @@ def test_intervals_of_imputed_draws_cover():
     table = rng.normal(size=(3000, 4)) @ root.T + 3 * labels[:, None]
     gaps = np.where(rng.random(table.shape) < 0.25, np.nan, table)
     clf = LDA(method="posterior", random_state=0).fit(table[:1500], labels[:1500])
-    draws = np.array(clf.impute(gaps[1500:], draws=200))
+    draws = np.array(clf.impute(gaps[1500:], draws=100))
     low, high = np.quantile(draws, [0.05, 0.95], axis=0)
     missing = np.isnan(gaps[1500:])
     cover = ((table[1500:] >= low) & (table[1500:] <= high))[missing].mean()
@@ -227,11 +227,11 @@ def test_exact_tail_equals_simulation():
     x, labels = make_rows(1, n=60, d=3, k=1)
     for method in METHODS:
         fitted = QDA(method=method, random_state=0).fit(x, labels)
-        rows = holes(x, 0.2)[1:]
+        rows = holes(x, 0.2)[1:16]
         with jax.enable_x64(True):
-            labels_ = np.zeros(40_000, int)
+            labels_ = np.zeros(20_000, int)
             simulated = kernels.simulated_tail(fitted._density, fitted._working, rows, labels_, jax.random.key(1))
-        np.testing.assert_allclose(fitted.outlier_pvalues(rows), simulated, atol=0.012)
+        np.testing.assert_allclose(fitted.outlier_pvalues(rows), simulated, atol=0.018)
 
 
 def test_many_patterns_use_fewer_draws(monkeypatch):
