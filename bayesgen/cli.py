@@ -60,13 +60,15 @@ def run_demo(seed: int = 0) -> Demo:
     train = complete & ~X.index.isin(list(ASIDE))
     clf = QDA(method="posterior", num_draws=DRAWS, random_state=seed).fit(X[train], y[train])
     shown = _hide(X.loc[[*ASIDE, *X.index[~complete]]])
+    low, high = clf.predict_proba_interval(shown, level=LEVEL)
     return Demo(
         X=X,
         y=y,
         clf=clf,
         shown=shown,
         proba=clf.predict_proba(shown),
-        **dict(zip(("low", "high"), clf.predict_proba_interval(shown, level=LEVEL), strict=True)),
+        low=low,
+        high=high,
         cells=_filled(clf, X, y, shown),
         synthetic=clf.sample(SYNTHETIC),
         pvalues=pd.Series(clf.outlier_pvalues(X[complete]), index=X.index[complete]),

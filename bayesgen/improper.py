@@ -6,6 +6,8 @@ initialisation and shape inference need.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
@@ -14,7 +16,7 @@ from numpyro.distributions import constraints
 class Flat(dist.Distribution):
     """A density of 1 everywhere: the limit of a normal prior of no strength. A draw is the point `loc`."""
 
-    arg_constraints = {"loc": constraints.real_vector}
+    arg_constraints: ClassVar = {"loc": constraints.real_vector}
     support = constraints.real_vector
     pytree_data_fields = ("loc",)
 
@@ -42,7 +44,7 @@ class _Improper(dist.Distribution):
 class ImproperWishart(_Improper):
     """|Λ|^((ν−d−1)/2) exp(−½ tr ΨΛ), for ν and Ψ that do not give a proper Wishart."""
 
-    arg_constraints = {"df": constraints.real, "scale": constraints.independent(constraints.real, 2)}
+    arg_constraints: ClassVar = {"df": constraints.real, "scale": constraints.independent(constraints.real, 2)}
     support = constraints.positive_definite
 
     def __init__(self, df, scale, *, validate_args=None):
@@ -60,7 +62,7 @@ class ImproperWishart(_Improper):
 class ImproperGamma(_Improper):
     """λ^(ν/2−1) exp(−½ Ψλ), for ν and Ψ that do not give a proper Gamma."""
 
-    arg_constraints = {"df": constraints.real, "scale": constraints.real}
+    arg_constraints: ClassVar = {"df": constraints.real, "scale": constraints.real}
     support = constraints.positive
 
     def __init__(self, df, scale, *, validate_args=None):

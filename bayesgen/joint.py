@@ -70,7 +70,7 @@ class Block:
     """Some columns of the table and the family of their class-conditional density. `columns` None: all of them."""
 
     name: str
-    family: Family
+    family: Any  # a Family; what works on statistics needs a Conjugate one
     columns: tuple[int, ...] | None = None
 
     def take(self, x):
@@ -83,7 +83,9 @@ class Block:
         return total if self.columns is None else len(self.columns)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["class_prior", "blocks"], meta_fields=["num_classes", "num_features"])
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["class_prior", "blocks"], meta_fields=["num_classes", "num_features"]
+)
 @dataclasses.dataclass(frozen=True, eq=False)
 class Joint:
     """Class prior and blocks; a pytree, so that it is an ordinary argument of jitted functions."""

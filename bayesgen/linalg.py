@@ -56,7 +56,7 @@ class Form(NamedTuple):
 
     quadratic: jax.Array
     logdet: jax.Array
-    count: jax.Array
+    cells: jax.Array
 
 
 def inverse_root(covariance: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -107,7 +107,7 @@ def _per_class(stack: jax.Array, mean: jax.Array) -> jax.Array:
 class _Missing(NamedTuple):
     """The missing cells of each row, up to `width` of them: where, which are real, and the factor of Λ_mm."""
 
-    index: jax.Array  # (n, w)
+    where: jax.Array  # (n, w)
     real: jax.Array  # (n, w)
     lower: jax.Array  # (n, C, w, w)
     gradient: jax.Array  # (n, K, w): g at the missing cells, 0 elsewhere
@@ -142,7 +142,7 @@ def _solve(lower: jax.Array, rows: jax.Array, *, transpose: bool = False) -> jax
 def _quadratic_scattered(x, mean, covariance, width: int) -> Form:
     count = jnp.sum(~jnp.isnan(x), -1, keepdims=True)
     if width == 0:
-        return _quadratic_shared(x, mean, covariance, jnp.ones(x.shape[-1], bool))._replace(count=count)
+        return _quadratic_shared(x, mean, covariance, jnp.ones(x.shape[-1], bool))._replace(cells=count)
     parts = _missing_blocks(x, mean, covariance, width)
     explained = jnp.sum(_solve(parts.lower, parts.gradient) ** 2, -1)
     block_logdet = 2 * jnp.sum(jnp.log(jnp.diagonal(parts.lower, axis1=-2, axis2=-1)), -1)
@@ -153,8 +153,8 @@ def _quadratic_scattered(x, mean, covariance, width: int) -> Form:
 def log_density(form: Form, df: jax.Array | None = None) -> jax.Array:
     """Log density (n, K) of the normal (df None) or the Student-t with this quadratic form.
 
-        log N = −½ (q + log|Σ| + p log 2π)
-        log t = log Γ((ν+p)/2)/Γ(ν/2) − ½ (log|Σ| + p log πν) − ½ (ν+p) log(1 + q/ν)
+    log N = −½ (q + log|Σ| + p log 2π)
+    log t = log Γ((ν+p)/2)/Γ(ν/2) − ½ (log|Σ| + p log πν) − ½ (ν+p) log(1 + q/ν)
     """
     q, logdet, p = form
     if df is None:
@@ -219,7 +219,7 @@ def _add_at(filled: jax.Array, parts: _Missing, shift: jax.Array) -> jax.Array:
     shift = jnp.where(parts.real[:, None, :], shift, 0.0)
     rows = jnp.arange(filled.shape[0])[:, None, None]
     classes = jnp.arange(filled.shape[1])[None, :, None]
-    return filled.at[rows, classes, parts.index[:, None, :]].add(shift)
+    return filled.at[rows, classes, parts.where[:, None, :]].add(shift)
 
 
 def group_rows(missing: np.ndarray) -> Iterator[tuple[np.ndarray | None, Cells]]:

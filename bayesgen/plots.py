@@ -115,6 +115,15 @@ def two_columns(clf, X, y, columns, *, synthetic=None, names=None, title=None, a
     Returns
     -------
     matplotlib Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from bayesgen import LDA
+    >>> X, y = np.array([[0.0, 1.0], [1.0, 0.0], [5.0, 6.0], [6.0, 5.0]]), ["a", "a", "b", "b"]
+    >>> ax = two_columns(LDA().fit(X, y), X, y, (0, 1), synthetic=(X, y), names=["height", "width"], ax=Figure().subplots())
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('height', 'width')
     """
     ax = _axes(ax)
     rows, labels = clf.sample(300) if synthetic is None else synthetic
@@ -136,7 +145,8 @@ def two_columns(clf, X, y, columns, *, synthetic=None, names=None, title=None, a
 
 def _pair(X, columns) -> np.ndarray:
     """Two columns of a table as an (n, 2) array."""
-    return (X[list(columns)] if hasattr(X, "columns") else np.asarray(X)[:, list(columns)]).astype(float).__array__()
+    pair = X[list(columns)] if hasattr(X, "columns") else np.asarray(X)[:, list(columns)]
+    return np.asarray(pair, dtype=float)
 
 
 def _density(clf, X, columns, real: np.ndarray, drawn: np.ndarray):
@@ -175,6 +185,14 @@ def imputed_cells(cells: pd.DataFrame, *, names=None, title=None, ax=None):
     Returns
     -------
     matplotlib Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> cells = pd.DataFrame({"mean": [4], "low": [3], "high": [6], "smallest": [0], "largest": [8]}, index=["mass"])
+    >>> ax = imputed_cells(cells, ax=Figure().subplots())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['mass']
     """
     ax = _axes(ax)
     span = cells["largest"] - cells["smallest"]
@@ -209,6 +227,13 @@ def outliers(pvalues, *, names=None, lowest: int = 5, title=None, ax=None):
     Returns
     -------
     matplotlib Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = outliers([0.3, 0.001, 0.8], lowest=1, ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.texts]
+    ['row 1']
     """
     ax, values = _axes(ax), np.asarray(pvalues)
     order = np.argsort(values, kind="stable")

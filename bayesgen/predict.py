@@ -37,10 +37,7 @@ def has_missing(x: np.ndarray) -> bool:
 
 def batches(joint: Joint, x: np.ndarray) -> Iterator[tuple[np.ndarray | slice, tuple, int]]:
     """(rows, cells per block, padded size) of each kernel call."""
-    if has_missing(x):
-        groups = joint.groups(np.isnan(x))
-    else:
-        groups = iter([(None, complete_cells(joint))])
+    groups = joint.groups(np.isnan(x)) if has_missing(x) else iter([(None, complete_cells(joint))])
     for index, cells in groups:
         limit, sizes = _limits(joint, cells)
         n = len(x) if index is None else len(index)

@@ -209,7 +209,7 @@ class Schema:
             raise ValueError("given must be a dict, a Series or a data frame with one row.")
         names = range(len(self.dtypes)) if self.columns is None else self.columns.tolist()
         place = {name: j for j, name in enumerate(names)}
-        if unknown := [name for name in given.keys() if name not in place]:
+        if unknown := [name for name in list(given.keys()) if name not in place]:
             raise ValueError(f"given has unknown columns: {_listed(unknown)}. Known: {_listed(names)}.")
         if len(set(given.keys())) < len(given):
             raise ValueError(f"given has repeated columns: {_listed(given.keys())}.")
@@ -316,7 +316,7 @@ def _label_cells(y) -> tuple[np.ndarray, np.ndarray]:
     if hasattr(y, "iloc"):  # extension dtypes and one-column frames by way of objects: integers stay integers
         cells = y.to_numpy() if isinstance(y.dtypes, np.dtype) else y.astype(object).to_numpy()
     else:
-        cells = np.asarray(np.where(y.mask, pd.NA, y.data) if np.ma.isMA(y) else y)
+        cells = y.astype(object).filled(pd.NA) if np.ma.isMA(y) else np.asarray(y)
         if cells.dtype.kind == "U" and cells is not y and not all(isinstance(v, str) for v in y):
             cells = np.asarray(y, dtype=object)  # otherwise NaN has become "nan"
     if cells.ndim != 1 or cells.dtype.kind == "c":

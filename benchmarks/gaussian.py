@@ -65,7 +65,9 @@ def print_ratios(x: np.ndarray, y: np.ndarray, repeats: int) -> None:
     print(f"{x.shape[0]:,} x {x.shape[1]}, {len(np.unique(y))} classes; milliseconds, least of {repeats}")
     for threads in (None, 1):
         print(f"\nBLAS threads: {threads or 'all'}\n")
-        print("| case | fit: bayesgen | scikit-learn | ratio | predict_proba: bayesgen | scikit-learn | ratio | largest gap |")
+        print(
+            "| case | fit: bayesgen | scikit-learn | ratio | predict_proba: bayesgen | scikit-learn | ratio | largest gap |"
+        )
         print("|---|---|---|---|---|---|---|---|")
         with threadpool_limits(threads):
             for name in PAIRS:
@@ -102,7 +104,8 @@ print(f"| {kind} {method} | {{fit:.2f}} | {{use:.2f}} |")
 
 
 def print_memory(rows: int, columns: int, classes: int) -> None:
-    print(f"peak extra resident memory on {rows:,} x {columns}, as a share of X\n\n| case | fit | predict_proba |\n|---|---|---|")
+    print(f"peak extra resident memory on {rows:,} x {columns}, as a share of X\n")
+    print("| case | fit | predict_proba |\n|---|---|---|")
     for kind in ("GaussianNB", "LDA", "QDA"):
         for method in ("map", "posterior"):
             here = str(__import__("pathlib").Path(__file__).parent)
@@ -114,7 +117,12 @@ def print_memory(rows: int, columns: int, classes: int) -> None:
 def print_outliers(rows: int, columns: int, classes: int) -> None:
     x, y = make_table(rows, columns, classes)
     gaps = np.where(np.random.default_rng(1).random(x.shape) < 0.2, np.nan, x)
-    for clf in (QDA(random_state=0), QDA(method="posterior", random_state=0), LDA(random_state=0), GaussianNB(random_state=0)):
+    for clf in (
+        QDA(random_state=0),
+        QDA(method="posterior", random_state=0),
+        LDA(random_state=0),
+        GaussianNB(random_state=0),
+    ):
         clf.fit(x[:20_000], y[:20_000])
         start = time.perf_counter()
         pvalues = clf.outlier_pvalues(gaps)

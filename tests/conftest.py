@@ -1,8 +1,17 @@
 """Shared cases: small data with unequal classes, and every covariance structure."""
 
-import jax
-import numpy as np
-import pytest
+import os
+from pathlib import Path
+
+# Most of the suite's time is compilation: keep compiled programs on disk, for both workers and for the next run.
+CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 
 STRUCTURES = [(name, tied) for name in ("full", "diag", "spherical") for tied in (False, True)]
 

@@ -5,9 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from matplotlib import pyplot
 
 import bayesgen
-from bayesgen import cli
+from bayesgen import QDA, cli, plots
 from bayesgen.data import load_penguins
 
 HEADINGS = [
@@ -79,6 +80,20 @@ def test_main_draws_in_this_process(demo, tmp_path, capsys, monkeypatch):
     assert cli.main(["demo", "--plot", str(path)]) == 0
     assert path.read_text().lstrip().startswith("<?xml")
     assert f"Figure written to {path}" in capsys.readouterr().out
+
+
+def test_plots_make_their_own_axes_and_take_arrays(demo):
+    pyplot.switch_backend("Agg")
+    X = demo.X.dropna()
+    clf = QDA(random_state=0).fit(X.to_numpy(), demo.y[X.index].to_numpy())
+    ax = plots.two_columns(clf, X.to_numpy(), demo.y[X.index].to_numpy(), (0, 2))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == clf.classes_.tolist()
+    assert len(ax.collections) == 3  # the contours of each class
+    ax = plots.class_probabilities(demo.proba, demo.low, demo.high, demo.clf.classes_)
+    assert ax.get_yticklabels()[1].get_text() == "row 1"
+    assert plots.imputed_cells(demo.cells.drop(columns="truth")).get_ylim()[0] > len(demo.cells) - 1
+    assert len(plots.outliers(demo.pvalues, lowest=2).texts) == 2
+    pyplot.close("all")
 
 
 def test_version(capsys):

@@ -66,13 +66,22 @@ def test_layout_and_width_of_the_array_do_not_matter(clf):
     for table in (np.asfortranarray(X), locked, wide[:, ::2], X.tolist(), FRAME, FRAME.astype("Float64"), X.astype(object)):
         np.testing.assert_array_equal(clone(clf).fit(table, SPECIES).predict_proba(table), reference)
     single = X.astype(np.float32)
-    both = clone(clf).fit(single, SPECIES).predict_proba(single), clone(clf).fit(single.astype(float), SPECIES).predict_proba(single)
+    both = (
+        clone(clf).fit(single, SPECIES).predict_proba(single),
+        clone(clf).fit(single.astype(float), SPECIES).predict_proba(single),
+    )
     np.testing.assert_array_equal(*both)
 
 
 @pytest.mark.parametrize(
     "labels",
-    [SPECIES, IRIS.target.to_numpy(), SPECIES.astype(object), pd.Series(SPECIES, dtype="category"), pd.Series(SPECIES, dtype="string")],
+    [
+        SPECIES,
+        IRIS.target.to_numpy(),
+        SPECIES.astype(object),
+        pd.Series(SPECIES, dtype="category"),
+        pd.Series(SPECIES, dtype="string"),
+    ],
     ids=["str", "int", "object", "category", "string"],
 )
 def test_kinds_of_labels(labels):
@@ -178,7 +187,9 @@ def test_one_column_makes_all_structures_agree():
     for clf in (LDA, QDA):
         full = clf(method="mle").fit(column, SPECIES).log_joint(column)
         for name in ("diag", "spherical"):
-            np.testing.assert_allclose(clf(covariance=name, method="mle").fit(column, SPECIES).log_joint(column), full, rtol=1e-9)
+            np.testing.assert_allclose(
+                clf(covariance=name, method="mle").fit(column, SPECIES).log_joint(column), full, rtol=1e-9
+            )
 
 
 # -- law 8: affine maps
@@ -212,7 +223,9 @@ def test_leave_one_out_with_missing_cells():
     x, y = make_rows(6, n=30, d=2)
     gaps = holes(x)
     fitted = GaussianNB(method="posterior", prior=NormalWishart(0.0, 1.0, 3.0, 1.0)).fit(gaps, y)
-    expected = [clone(fitted).fit(np.delete(gaps, i, 0), np.delete(y, i)).predict_proba(gaps[i : i + 1])[0] for i in range(0, 30, 4)]
+    expected = [
+        clone(fitted).fit(np.delete(gaps, i, 0), np.delete(y, i)).predict_proba(gaps[i : i + 1])[0] for i in range(0, 30, 4)
+    ]
     np.testing.assert_allclose(fitted.loo_predict_proba()[::4], expected, rtol=1e-8)
 
 

@@ -12,7 +12,6 @@ from numpyro.infer.util import log_density
 from scipy import integrate, stats
 from scipy.special import multigammaln
 
-from bayesgen.covariance import Moments
 from bayesgen.families import Gaussian, Labels, NormalWishart
 from bayesgen.inference import exact
 from bayesgen.joint import Block, ClassPrior, Joint
@@ -133,7 +132,12 @@ def test_evidence_of_a_full_covariance_by_the_textbook_formula(x64):
     d, n = 3, len(x)
 
     def log_normaliser(df, scale, strength):
-        return 0.5 * df * d * np.log(2) + multigammaln(df / 2, d) - 0.5 * df * np.linalg.slogdet(scale)[1] - 0.5 * d * np.log(strength)
+        return (
+            0.5 * df * d * np.log(2)
+            + multigammaln(df / 2, d)
+            - 0.5 * df * np.linalg.slogdet(scale)[1]
+            - 0.5 * d * np.log(strength)
+        )
 
     expected = log_normaliser(float(post.df[0]), np.asarray(post.scale[0]), float(post.strength[0]))
     expected -= log_normaliser(float(prior.df), prior.scale, float(prior.strength)) + 0.5 * n * d * np.log(2 * np.pi)
@@ -152,7 +156,9 @@ def test_map_formulas(structure, x64):
             rows = x[y == k]
             mean = rows.mean(0)
             delta = mean - m
-            scatters.append((rows - mean).T @ (rows - mean) + kappa * counts[k] / (kappa + counts[k]) * np.outer(delta, delta))
+            scatters.append(
+                (rows - mean).T @ (rows - mean) + kappa * counts[k] / (kappa + counts[k]) * np.outer(delta, delta)
+            )
             np.testing.assert_allclose(family.map(stats_)["mean"][k], (kappa * m + counts[k] * mean) / (kappa + counts[k]))
         size = d if name != "diag" else 1
         for k in range(classes):
@@ -307,7 +313,9 @@ def test_drawn_rows_follow_the_density(structure, x64):
         for j in range(3):
             df = params.get("df")
             cov = np.asarray(params[family.covariance.key])
-            variance = {"full": lambda c: c[..., j, j], "diag": lambda c: c[..., j], "spherical": lambda c: c}[structure[0]](cov)
+            variance = {"full": lambda c: c[..., j, j], "diag": lambda c: c[..., j], "spherical": lambda c: c}[structure[0]](
+                cov
+            )
             if structure[0] == "spherical" and cov.ndim == 2:
                 variance = cov[:, j]
             sd = np.sqrt(np.broadcast_to(variance, (3,))[1])
@@ -318,7 +326,3 @@ def test_drawn_rows_follow_the_density(structure, x64):
                 nu = np.broadcast_to(np.asarray(df)[..., None] if structure[0] != "diag" else df, (3, 3))[1, j]
                 u = stats.t.cdf(z, nu)
             assert stats.kstest(u, "uniform").pvalue > 1e-4
-
-
-def test_moments_is_a_plain_tuple():
-    assert Moments._fields == ("weight", "mean", "scatter")

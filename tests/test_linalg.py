@@ -157,5 +157,7 @@ def test_data_far_from_the_origin_keep_their_digits(x64):
 
 
 def test_a_cell_that_overflows_is_infinitely_far(x64):
-    form = linalg.quadratic_form(jnp.full((1, 2), 1e200), jnp.zeros((1, 2)), jnp.eye(2)[None], linalg.Shared(np.ones(2, bool)))
+    form = linalg.quadratic_form(
+        jnp.full((1, 2), 1e200), jnp.zeros((1, 2)), jnp.eye(2)[None], linalg.Shared(np.ones(2, bool))
+    )
     assert np.isposinf(form.quadratic).all()

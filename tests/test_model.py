@@ -18,7 +18,9 @@ X, y = make_rows(0, 40, 2, 2)
 NAMES = np.array(["no", "yes"])[y]
 
 
-@pytest.mark.parametrize("clf", [LDA(), QDA(), GaussianNB(), RDA(alpha=0.5, gamma=0.5), QDA(covariance="spherical")], ids=str)
+@pytest.mark.parametrize(
+    "clf", [LDA(), QDA(), GaussianNB(), RDA(alpha=0.5, gamma=0.5), QDA(covariance="spherical")], ids=str
+)
 def test_trace_has_the_stated_sites(clf):
     clf.fit(X, NAMES)
     trace = handlers.trace(handlers.seed(clf.model, 0)).get_trace(X, NAMES)
@@ -56,7 +58,8 @@ def test_missing_labels_and_cells_are_marginalised(x64):
     table = np.log(theta["class_probs"]) + family.log_prob(theta, jax.numpy.asarray(rows))
     codes = {"no": 0, "yes": 1}
     expected = sum(
-        float(jax.nn.logsumexp(row)) if label is None else float(row[codes[label]]) for row, label in zip(table, labels, strict=True)
+        float(jax.nn.logsumexp(row)) if label is None else float(row[codes[label]])
+        for row, label in zip(table, labels, strict=True)
     )
     np.testing.assert_allclose(total - prior, expected, rtol=1e-10)
     # inside jit the labels are codes, and the answer is the same
@@ -82,8 +85,12 @@ def test_several_blocks_have_scoped_sites(x64):
     joint = Joint(ClassPrior(), blocks, 2, 3)
     table = np.column_stack([X[:, 0], X[:, 1] * 2, X[:, 1]])
     trace = handlers.trace(handlers.seed(joint.model, 0)).get_trace(table, y)
-    assert {"left.mean", "right.mean", "left.precision", "right.precision", "left.x", "right.x", "y", "class_probs"} <= set(trace)
-    params = joint.gather(np.array([0.3, 0.7]), [f.map(f.stats(t, Labels(y, 2))) for f, t in zip(families, (X, X[:, :1]), strict=True)])
+    assert {"left.mean", "right.mean", "left.precision", "right.precision", "left.x", "right.x", "y", "class_probs"} <= set(
+        trace
+    )
+    params = joint.gather(
+        np.array([0.3, 0.7]), [f.map(f.stats(t, Labels(y, 2))) for f, t in zip(families, (X, X[:, :1]), strict=True)]
+    )
     parts = [f.log_prob(joint.params_of(b, params), b.take(table)) for f, b in zip(families, blocks, strict=True)]
     np.testing.assert_allclose(joint.log_joint(params, table), np.log([0.3, 0.7]) + parts[0] + parts[1], rtol=1e-12)
     gaps = holes(table, 0.3)

@@ -164,6 +164,8 @@ def test_batches_of_factorisations_do_not_hang():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("use", ["predict_proba", "score_samples", "impute", "complete", "predict_proba_draws", "loo", "outliers"])
+@pytest.mark.parametrize(
+    "use", ["predict_proba", "score_samples", "impute", "complete", "predict_proba_draws", "loo", "outliers"]
+)
 def test_batches_of_factorisations_do_not_hang_in_200_calls(use):
     run_stress((use,), 200, 3600)

@@ -81,7 +81,10 @@ SIGMA_0 = np.array(
         [1.2527781444797172, 2.215705290856668, 1.9324791081044157],
     ]
 )
-MU_1, MU_0 = [0.4116305363741328, 1.0425133694426776, -0.12853466294403426], [1.3664634705496859, -0.6651946734866135, 0.3515100700930197]
+MU_1, MU_0 = (
+    [0.4116305363741328, 1.0425133694426776, -0.12853466294403426],
+    [1.3664634705496859, -0.6651946734866135, 0.3515100700930197],
+)
 POINT = np.array([[0.9034701816518086, 0.09401229776087457, -0.7434992493538084]])
 BALANCE = np.array([[500.0], [1980.0], [60.0], [2810.0], [1400.0], [300.0], [2000.0], [940.0], [1630.0], [2170.0]])
 DEFAULT = np.array(["N", "Y", "N", "Y", "N", "N", "Y", "N", "Y", "Y"])
@@ -129,7 +132,11 @@ def test_gaussian_naive_bayes_of_one_predictor():
 
 def test_iris_naive_bayes_confusion():
     guess = GaussianNB(method="mle").fit(X, y).predict(X)
-    assert [[int(np.sum((guess == i) & (y == j))) for j in range(3)] for i in range(3)] == [[50, 0, 0], [0, 47, 3], [0, 3, 47]]
+    assert [[int(np.sum((guess == i) & (y == j))) for j in range(3)] for i in range(3)] == [
+        [50, 0, 0],
+        [0, 47, 3],
+        [0, 3, 47],
+    ]
 
 
 def test_iris_two_columns():
@@ -143,7 +150,9 @@ def test_iris_two_columns():
 def test_rda_at_zero_zero_is_a_sphere():
     clf = RDA(alpha=0, gamma=0).fit(X, y)
     pooled = LDA(method="mle").fit(X, y).covariance_
-    np.testing.assert_allclose(clf.covariances_, np.tile(np.trace(pooled) / 4 * np.eye(4), (3, 1, 1)), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        clf.covariances_, np.tile(np.trace(pooled) / 4 * np.eye(4), (3, 1, 1)), rtol=1e-12, atol=1e-14
+    )
 
 
 def test_equal_variance_boundary_and_bivariate_density():

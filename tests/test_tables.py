@@ -69,7 +69,7 @@ def test_arrays_of_every_numeric_dtype(dtype):
 @pytest.mark.parametrize(
     "view",
     [np.asfortranarray, lambda X: X[::2, ::-1], lambda X: X.T, lambda X: X[:, 1:]],
-    ids="F strided T part".split(),
+    ids=["F", "strided", "T", "part"],
 )
 def test_any_memory_layout(view):
     X = view(np.arange(20.0).reshape(5, 4))
@@ -78,9 +78,7 @@ def test_any_memory_layout(view):
     same(values, np.array(X))
 
 
-@pytest.mark.parametrize(
-    "hole", [None, NAN, np.float32(NAN), pd.NA, pd.NaT, np.datetime64("NaT", "D")], ids=repr
-)
+@pytest.mark.parametrize("hole", [None, NAN, np.float32(NAN), pd.NA, pd.NaT, np.datetime64("NaT", "D")], ids=repr)
 def test_every_kind_of_missing_cell(hole):
     expected = np.array([[1.0, NAN], [2.0, 3.0]])
     cells = np.empty((2, 2), dtype=object)
@@ -137,9 +135,7 @@ def test_frame_of_mixed_dtypes():
 
 def test_numeric_strings_and_categories_are_read_as_scikit_learn_does():
     same(read([["1", "2.5"]]), np.array([[1.0, 2.5]]))
-    frame = pd.DataFrame(
-        {"a": ["1", None], "b": pd.Categorical([3, None]), "c": pd.array(["4", "5"], dtype="string")}
-    )
+    frame = pd.DataFrame({"a": ["1", None], "b": pd.Categorical([3, None]), "c": pd.array(["4", "5"], dtype="string")})
     same(read(frame), np.array([[1.0, 3.0, 4.0], [NAN, NAN, 5.0]]))
 
 
@@ -228,7 +224,7 @@ def test_cells_that_are_not_numbers_are_named(cell):
         pd.Series(["red"], dtype="string"),
         pd.Series(["red"], dtype=object),
     ],
-    ids="category str string object".split(),
+    ids=["category", "str", "string", "object"],
 )
 def test_text_columns_are_named(column):
     with pytest.raises(ValueError, match="column 'size', row 0 is 'red'"):
@@ -347,8 +343,10 @@ def test_write_columns_that_are_not_of_numbers_as_floats():
         ("f4", [0.5, 2.5, -7, 300]),
         ("i8", [0, 2, -7, 300]),
         ("i1", [0, 2, -7, 127]),
-    ]
-    + [("u1", [0, 2, 0, 255]), ("?", [1, 1, 0, 1]), ("O", [0.5, 2.5, -7.0, 300.0])],
+        ("u1", [0, 2, 0, 255]),
+        ("?", [1, 1, 0, 1]),
+        ("O", [0.5, 2.5, -7.0, 300.0]),
+    ],
 )
 def test_write_array(dtype, expected):
     written = Schema.of(np.zeros((1, 4)).astype(dtype)).write(np.array([[0.5, 2.5, -7, 300]]))
@@ -472,10 +470,7 @@ def test_fill_keeps_nullable_dtypes():
     assert list(out.dtypes) == list(frame.dtypes)
     assert out.iloc[0].tolist() == frame.iloc[0].tolist()  # 2**62 + 1 is not a float64
     assert out.iloc[1].tolist() == [2, 0.25, False]
-    assert (
-        Schema.of(frame).fill(pd.DataFrame({"a": [NAN], "b": [1], "c": [1]}), np.ones((1, 3)))["a"].dtype
-        == "Int64"
-    )
+    assert Schema.of(frame).fill(pd.DataFrame({"a": [NAN], "b": [1], "c": [1]}), np.ones((1, 3)))["a"].dtype == "Int64"
 
 
 def test_fill_object_columns():
@@ -509,9 +504,7 @@ def test_fill_arrays():
     for cells in ([[1, None]], [[1.0, NAN]], np.array([[1.0, NAN]]), np.array([[1, pd.NA]], dtype=object)):
         same(Schema.of(np.ones((1, 2), dtype="i2")).fill(cells, filled), np.array([[1, 2]], dtype="i2"))
     same(Schema.of(np.ones((1, 2), dtype=int)).fill(np.array([[1.5, NAN]]), filled), np.array([[1.5, 2.0]]))
-    same(
-        Schema.of(np.ones((1, 2), dtype=bool)).fill(np.array([[1.0, NAN]]), filled), np.array([[True, True]])
-    )
+    same(Schema.of(np.ones((1, 2), dtype=bool)).fill(np.array([[1.0, NAN]]), filled), np.array([[True, True]]))
     single = np.array([[0.1, NAN]], dtype="f4")
     same(Schema.of(np.ones((1, 2))).fill(single, filled), np.array([[0.1, 2.5]], dtype="f4"))
     same(Schema.of([[1, 2]]).fill([[1, None]], filled), np.array([[1.0, 2.5]]))
@@ -547,9 +540,7 @@ GIVEN = Schema.of(pd.DataFrame({"mass": [1.0], "eggs": [1], "ill": [True]}))
         pd.Series({"eggs": 2, "mass": 1.5}),
         pd.Series({"eggs": 2, "mass": 1.5, "ill": pd.NaT}, dtype=object),
         pd.DataFrame({"eggs": [2], "mass": 1.5}, index=["row"]),
-        pd.DataFrame(
-            {"eggs": pd.array([2], dtype="Int64"), "ill": pd.array([None], dtype="boolean"), "mass": 1.5}
-        ),
+        pd.DataFrame({"eggs": pd.array([2], dtype="Int64"), "ill": pd.array([None], dtype="boolean"), "mass": 1.5}),
     ],
 )
 def test_given_by_name(given):

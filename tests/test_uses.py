@@ -132,7 +132,9 @@ def test_randomness():
 
 
 def test_samples_keep_the_dtypes_of_the_training_table():
-    frame = pd.DataFrame({"f": X[:, 0].astype("float32"), "i": (X[:, 1] * 10).astype(int), "n": pd.array(X[:, 2], "Float64")})
+    frame = pd.DataFrame(
+        {"f": X[:, 0].astype("float32"), "i": (X[:, 1] * 10).astype(int), "n": pd.array(X[:, 2], "Float64")}
+    )
     clf = QDA(random_state=0).fit(frame, y)
     rows, _ = clf.sample(10)
     assert list(rows.dtypes) == list(frame.dtypes)

@@ -24,7 +24,18 @@ from bayesgen.inference import exact
 from bayesgen.joint import ClassPrior, Joint, JointStats
 
 METHODS = ("mle", "map", "posterior")
-FITTED = {"_prior_joint", "_density", "_stats", "_posterior", "_working", "_draws", "_rows", "_schema", "_label_schema", "_key_data"}
+FITTED = {
+    "_prior_joint",
+    "_density",
+    "_stats",
+    "_posterior",
+    "_working",
+    "_draws",
+    "_rows",
+    "_schema",
+    "_label_schema",
+    "_key_data",
+}
 
 
 def float64(method):
@@ -98,9 +109,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
     def _read_labels(self, y) -> tuple[np.ndarray, np.ndarray]:
         if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
-            )
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         return tables.read_labels(y, unlabelled=self.unlabelled)
 
     def _codes(self, y, n: int) -> np.ndarray:
@@ -132,6 +141,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array or data frame (n, d)
+            Missing cells (NaN, None, pd.NA) are accepted by diagonal and spherical covariances, and refused by full ones.
         y : array-like (n,)
             Class labels: strings, numbers, booleans or categories.
         sample_weight : array-like (n,), optional
@@ -203,7 +213,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
     def _set_fitted(self, joint, stats, posterior, params, working) -> None:
         self._prior_joint, self._density, self._stats, self._posterior = joint, joint.bare(), stats, posterior
-        self.params_, self._working, self._draws = params, working, None
+        self.params_, self._working = params, working
+        self._draws: dict[str, np.ndarray] | None = None
         self.engine_ = "exact"
         self.priors_ = params["class_probs"]
         self._rows = None
@@ -248,7 +259,9 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
     def _use_key(self, use: str, random_state=None) -> jax.Array:
         """The key of one use: the caller's random_state, or the fitted object's own, split by the use's name."""
-        key = as_key(random_state) if random_state is not None else jax.random.wrap_key_data(self._key_data)
+        key = (
+            as_key(random_state) if random_state is not None else jax.random.wrap_key_data(jax.numpy.asarray(self._key_data))
+        )
         return jax.random.fold_in(key, sum(use.encode()))
 
     # -- more rows, fewer rows

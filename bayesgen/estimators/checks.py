@@ -76,8 +76,8 @@ def cost_matrix(costs, classes: np.ndarray) -> np.ndarray:
 def refuse_missing_labels(missing: np.ndarray) -> None:
     if missing.any():
         raise ValueError(
-            f"{int(missing.sum())} of {len(missing)} rows have no label (first: row {int(np.argmax(missing))}). Rows without "
-            "a label cannot be used for training yet: drop them."
+            f"{int(missing.sum())} of {len(missing)} rows have no label (first: row {int(np.argmax(missing))}). Rows "
+            "without a label cannot be used for training yet: drop them."
         )
 
 
@@ -89,8 +89,8 @@ def refuse_missing_cells(x: np.ndarray, schema) -> None:
     raise ValueError(
         f"Input X contains NaN: {int(missing.any(1).sum())} of {len(x)} rows have missing cells (most in "
         f"{column(schema, j)}: {int(missing[:, j].sum())}). A full covariance cannot be trained on them yet: drop "
-        "these rows, or use GaussianNB or covariance='diag', which train on the observed cells. At predict time missing "
-        "cells are fine."
+        "these rows, or use GaussianNB or covariance='diag' or 'spherical', which train on the observed cells. At predict "
+        "time missing cells are fine."
     )
 
 
@@ -100,7 +100,8 @@ def statistics(joint, stats, estimator) -> None:
     if estimator.method == "mle" and (labels <= 0).any():
         k = int(np.argmin(labels))
         raise ValueError(
-            f"Class {label(estimator, k)} has no rows (or only rows of weight 0): method='mle' cannot estimate it. Use method='map'."
+            f"Class {label(estimator, k)} has no rows (or only rows of weight 0): method='mle' cannot estimate it. Use "
+            "method='map'."
         )
     for block, part in zip(joint.blocks, stats.blocks, strict=True):
         _gaussian_counts(block.family, part, estimator)
@@ -282,7 +283,9 @@ def normal_wishart(prior) -> None:
     if not all(hasattr(prior, name) for name in ("mean", "strength", "df", "scale")):
         raise ValueError(f"prior={prior!r}: must be 'auto' or a NormalWishart(mean, strength, df, scale).")
     for name in ("strength", "df"):
-        number(f"prior.{name}", np.asarray(getattr(prior, name)).item() if np.ndim(getattr(prior, name)) == 0 else None, low=0.0)
+        number(
+            f"prior.{name}", np.asarray(getattr(prior, name)).item() if np.ndim(getattr(prior, name)) == 0 else None, low=0.0
+        )
     if not all(np.all(np.isfinite(np.asarray(getattr(prior, name), float))) for name in ("mean", "scale")):
         raise ValueError("prior.mean and prior.scale must be finite.")
 
@@ -297,7 +300,9 @@ def prior_fits(family, d: int) -> None:
         raise ValueError(f"prior.mean has shape {mean}, but there are {d} columns: give a number or {d} of them.")
     allowed = family.covariance.scale_shapes(d)
     if scale.shape not in allowed:
-        raise ValueError(f"prior.scale has shape {scale.shape}, but there are {d} columns: give one of the shapes {allowed}.")
+        raise ValueError(
+            f"prior.scale has shape {scale.shape}, but there are {d} columns: give one of the shapes {allowed}."
+        )
     smallest = scale.min() if scale.ndim < 2 else np.linalg.eigvalsh((scale + scale.T) / 2).min()
     if smallest < -1e-10 * np.abs(scale).max() or (scale.ndim == 2 and not np.allclose(scale, scale.T)):
         raise ValueError("prior.scale must be symmetric and positive definite (or 0 for the improper limit).")

@@ -7,17 +7,18 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import predict, tables
-from bayesgen.covariance import STRUCTURES, rank
+from bayesgen.covariance import STRUCTURES
 from bayesgen.estimators import checks
 from bayesgen.estimators.base import float64, one_blas_thread
 from bayesgen.estimators.uses import GenerativeClassifierBase
-from bayesgen.families.gaussian import Gaussian, NormalWishart, Shrinkage
+from bayesgen.families.gaussian import Gaussian, Shrinkage
 from bayesgen.inference import shrinkage
 from bayesgen.joint import Block, ClassPrior, Joint
+from bayesgen.moments import rank
 
-COMMON = """    method : {"mle", "map", "posterior"}, default "map"
+COMMON = """    method : {"map", "mle", "posterior"}
         Maximum likelihood (no prior), the mode of the posterior, or the whole posterior.
-    engine : {"auto", "exact"}, default "auto"
+    engine : {"auto", "exact"}
         The posterior of this family is exact in closed form.
     priors : array (K,), "uniform" or None
         Fixed class probabilities in the order of `classes_`; None estimates them.
@@ -234,7 +235,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _LDAandQDA):
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = LDA(method="posterior", random_state=0).fit(X, y)
     >>> clf.predict_proba(X[70:71]).round(3)
-    array([[0.   , 0.285, 0.715]])
+    array([[0.   , 0.258, 0.742]])
     """
 
     _is_tied = True
@@ -275,8 +276,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _LDAandQDA):
         """LDA coordinates (n, min(K−1, d)): within-class covariance I, most separating direction first.
 
         The origin is the mean of the class means, weighted by the class probabilities. Missing cells enter by their
-        conditional mean, which gives the mean of the coordinates. Signs are fixed so that the largest entry of each direction
-        is positive.
+        conditional mean, which gives the mean of the coordinates. Signs are fixed: the largest entry of each direction is
+        positive.
         """
         x = self._rows_to_score(X)
         filled = predict.impute(self._density, self._working, x, np.full(len(x), -1))
@@ -322,7 +323,7 @@ class QDA(_LDAandQDA):
     >>> X, y = load_iris(return_X_y=True)
     >>> clf = QDA(method="posterior", random_state=0).fit(X, y)
     >>> clf.predict_proba(X[70:71]).round(3)
-    array([[0.   , 0.382, 0.618]])
+    array([[0.   , 0.341, 0.659]])
     """
 
     @classmethod

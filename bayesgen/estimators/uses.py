@@ -46,8 +46,8 @@ class GenerativeClassifierBase(GenerativeBase):
             with np.errstate(divide="ignore"):
                 table[nowhere] = scale(self.priors_)
             warnings.warn(
-                f"{int(nowhere.sum())} row(s) have density 0 under every class (first: row {int(np.argmax(nowhere))}): their "
-                "class probabilities are the class prior.",
+                f"{int(nowhere.sum())} row(s) have density 0 under every class (first: row {int(np.argmax(nowhere))}): "
+                "their class probabilities are the class prior.",
                 stacklevel=3,
             )
         return table
@@ -137,7 +137,7 @@ class GenerativeClassifierBase(GenerativeBase):
         df = self._working.get("df")
         if len(joint.blocks) > 1 or joint.num_classes > 1:
             return None
-        if df is not None and not joint.blocks[0].family.covariance.exact_law():
+        if df is not None and not joint.blocks[0].family.covariance.elliptical:
             return None
         q, p = predict.quadratic(joint, self._working, x)[:, 0], np.sum(~np.isnan(x), 1)
         some = np.maximum(p, 1)

@@ -50,7 +50,7 @@ class Labels:
         bounds = np.searchsorted(self.codes[order], np.arange(self.num_classes + 1))
         for k in np.flatnonzero(np.diff(bounds)):
             rows = order[bounds[k] : bounds[k + 1]]
-            yield k, rows, None if self.weight is None else self.weight[rows]
+            yield int(k), rows, None if self.weight is None else self.weight[rows]
 
     def counts(self) -> np.ndarray:
         """Total weight of each class."""
@@ -85,7 +85,7 @@ class Family:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, eq=False)(cls)
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        fields = dataclasses.fields(cls)
         structure = [f.name for f in fields if f.metadata.get("static")]
         leaves = [f.name for f in fields if not f.metadata.get("static")]
         jax.tree_util.register_dataclass(cls, data_fields=leaves, meta_fields=structure)
@@ -148,6 +148,11 @@ class Conjugate(Family):
     def resolve_stats(self, stats) -> Conjugate:
         """`resolve`, from the statistics alone."""
         return self
+
+    @property
+    def drops_missing(self) -> bool:
+        """Whether the statistics are exact with missing cells."""
+        return True
 
     def resolve(self, x, r):
         return self.resolve_stats(self.stats(x, r))
@@ -214,4 +219,4 @@ def log_prior(family: Family, theta: Params, num_classes: int, num_features: int
     model = handlers.substitute(family.model, theta)
     trace = handlers.trace(model).get_trace(num_classes, num_features)
     sites = [site for site in trace.values() if site["type"] == "sample"]
-    return sum(jnp.sum(site["fn"].log_prob(site["value"])) for site in sites)
+    return sum((jnp.sum(site["fn"].log_prob(site["value"])) for site in sites), jnp.zeros(()))

@@ -19,13 +19,14 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpyro
 
-from bayesgen.covariance import STRUCTURES, Covariance, Moments
+from bayesgen.covariance import STRUCTURES
+from bayesgen.covariance_base import Covariance
 from bayesgen.families.base import BATCH_ROWS, Conjugate, Labels, Params, static
 from bayesgen.improper import Flat
+from bayesgen.moments import Moments
 
 
 @partial(
@@ -37,6 +38,8 @@ from bayesgen.improper import Flat
 class NormalWishart:
     """Prior numbers of a Gaussian: mean m, strength κ, degrees of freedom ν, scale Ψ.
 
+    Zeros give the improper limit, which is accepted where the data make the posterior proper.
+
     Parameters
     ----------
     mean : float or array (d,)
@@ -45,9 +48,8 @@ class NormalWishart:
     df : float
         Degrees of freedom of the Wishart (Gamma) prior of the precision.
     scale : float, array (d,) or (d, d)
-        Its rate; a number stands for that multiple of the identity, a vector for a diagonal matrix.
-
-    Zeros give the improper limit, which is accepted where the data make the posterior proper.
+        Its rate. For a full covariance a number stands for that multiple of the identity and a vector for a diagonal
+        matrix; a diagonal one takes a number or a vector, a spherical one a number.
 
     Examples
     --------
@@ -100,10 +102,10 @@ class Gaussian(Conjugate):
     [[1.0]]
     """
 
-    covariance: Covariance = static("full")
-    tied: bool = static(False)
+    covariance: Any = static(default="full")
+    tied: bool = static(default=False)
     prior: Any = "auto"
-    unbiased: bool = static(False)
+    unbiased: bool = static(default=False)
     ridge: Any = 0.0
 
     def __post_init__(self):
@@ -167,13 +169,13 @@ class Gaussian(Conjugate):
     def stats(self, x, r) -> Moments:
         if not isinstance(r, Labels):
             return self._soft_stats(x, r)
-        total = self._empty(r.num_classes, x.shape[1])
+        total = self.covariance.empty(r.num_classes, x.shape[1])
         for rows, labels in r.batches():
             total = self.merge(total, self._batch_stats(x[rows], labels))
         return total
 
     def _batch_stats(self, x: np.ndarray, r: Labels) -> Moments:
-        batch = self._empty(r.num_classes, x.shape[1])
+        batch = self.covariance.empty(r.num_classes, x.shape[1])
         for k, rows, weight in r.segments():
             for target, value in zip(batch, self.covariance.one_class(x[rows], weight), strict=True):
                 target[k] = value
@@ -182,7 +184,7 @@ class Gaussian(Conjugate):
     def _soft_stats(self, x, r) -> Moments:
         if isinstance(x, jax.Array) or isinstance(r, jax.Array):
             return self.covariance.soft(x, r)
-        total = self._empty(r.shape[1], x.shape[1])
+        total = self.covariance.empty(r.shape[1], x.shape[1])
         for start in range(0, len(x), BATCH_ROWS):
             rows = slice(start, start + BATCH_ROWS)
             total = self.merge(total, self._each_class(x[rows], r[rows]))
@@ -191,10 +193,6 @@ class Gaussian(Conjugate):
     def _each_class(self, x: np.ndarray, r: np.ndarray) -> Moments:
         parts = [self.covariance.one_class(x, np.ascontiguousarray(column)) for column in r.T]
         return Moments(*(np.stack([np.asarray(p) for p in leaf]) for leaf in zip(*parts, strict=True)))
-
-    def _empty(self, k: int, d: int) -> Moments:
-        square = self.covariance.site_dims == 2
-        return Moments(np.zeros(k if square else (k, d)), np.zeros((k, d)), np.zeros((k, d, d) if square else (k, d)))
 
     def merge(self, a: Moments, b: Moments) -> Moments:
         return self.covariance.merge(a, b)
@@ -207,11 +205,9 @@ class Gaussian(Conjugate):
 
     # -- estimates
     def mle(self, stats: Moments) -> Params:
-        d = stats.mean.shape[-1]
-        lost = stats.weight * 0 + (1.0 if self.unbiased else 0.0)
-        n = self.covariance.dof(stats.weight - lost, d, self.tied)
-        cov = self.covariance.ratio(self.covariance.pooled(stats.scatter, self.tied), n, d)
-        return self._with_ridge(stats.mean, cov)
+        n = self.covariance.total(stats.weight - (1.0 if self.unbiased else 0.0), self.tied)
+        scatter = self.covariance.total(stats.scatter, self.tied)
+        return self._with_ridge(stats.mean, self.covariance.ratio(scatter, n))
 
     def map(self, stats: Moments) -> Params:
         k, d = stats.mean.shape
@@ -222,17 +218,17 @@ class Gaussian(Conjugate):
         return {"mean": mean, self.covariance.key: self.covariance.add(cov, self.ridge)}
 
     def update(self, stats: Moments) -> Gaussian:
-        prior, structure, d = self.prior, self.covariance, stats.mean.shape[-1]
+        prior, structure = self.prior, self.covariance
         strength = prior.strength + stats.weight
         share = stats.weight / strength
         delta = stats.mean - prior.mean
         between = structure.outer(delta, prior.strength * share)
-        lost = stats.weight * 0 + (1.0 if prior.flat else 0.0)
         posterior = NormalWishart(
-            mean=prior.mean + structure._column(share) * delta,
+            mean=prior.mean + structure.column(share) * delta,
             strength=strength,
-            df=prior.df + structure.dof(stats.weight - lost, d, self.tied),
-            scale=prior.scale + structure.pooled(stats.scatter + between, self.tied),
+            # a flat mean costs one row
+            df=prior.df + structure.total(stats.weight - (1.0 if prior.flat else 0.0), self.tied),
+            scale=prior.scale + structure.total(stats.scatter + between, self.tied),
             flat=False,
             proper=True,
         )
@@ -240,19 +236,17 @@ class Gaussian(Conjugate):
 
     def predictive(self) -> Params:
         prior, structure = self.prior, self.covariance
-        d = prior.mean.shape[-1]
-        df = structure.predictive_df(prior.df, d)
+        df = structure.predictive_df(prior.df, prior.mean.shape[-1])
         factor = (prior.strength + 1) / (prior.strength * structure.per_weight(df))
-        return {"mean": prior.mean, structure.key: structure.spread(prior.scale, factor, self.tied), "df": df}
+        return {"mean": prior.mean, structure.key: structure.spread(prior.scale, factor), "df": df}
 
     def expectation(self) -> Params:
         prior, d = self.prior, self.prior.mean.shape[-1]
         return {"mean": prior.mean, self.covariance.key: self.covariance.expectation(prior.scale, prior.df, d)}
 
     def centre(self) -> Params:
-        prior, d = self.prior, self.prior.mean.shape[-1]
-        cov = self.covariance.ratio(prior.scale, prior.df, d)
-        return {"mean": prior.mean, "precision": self.covariance.invert(cov)}
+        precision = self.covariance.invert(self.covariance.ratio(self.prior.scale, self.prior.df))
+        return {"mean": self.prior.mean, "precision": precision}
 
     def has_evidence(self) -> bool:
         return not self.prior.flat and self.prior.proper
@@ -273,8 +267,8 @@ class AutoPrior:
 
     def resolve(self, structure: Covariance, stats: Moments) -> NormalWishart:
         mean, variance = column_scales(structure, stats)
-        numbers = NormalWishart(mean, 0.01, structure.auto_df(len(mean)), structure.expand(variance))
-        return numbers.resolve(structure, stats)
+        df, scale = structure.auto_prior(variance)
+        return NormalWishart(mean, 0.01, df, scale).resolve(structure, stats)
 
 
 @dataclasses.dataclass(frozen=True)

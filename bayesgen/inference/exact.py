@@ -39,9 +39,10 @@ def expectation(posterior: Joint, weight) -> Params:
     return posterior.gather(probs, [block.family.expectation() for block in posterior.blocks])
 
 
-@partial(jax.jit, static_argnames="num_draws")
-def draws(posterior: Joint, weight, key: jax.Array, num_draws: int) -> Params:
-    """Independent draws of the public parameters, leading axis `num_draws`."""
+# Compiling this takes seconds when optimised, running it milliseconds: the work is in LAPACK.
+@partial(jax.jit, static_argnames="num_draws", compiler_options={"xla_backend_optimization_level": 0})
+def _draws(posterior: Joint, weight, key: jax.Array, num_draws: int) -> Params:
+    """Draws with a leading axis."""
 
     def one(key):
         keys = jax.random.split(key, len(posterior.blocks) + 1)
@@ -51,6 +52,12 @@ def draws(posterior: Joint, weight, key: jax.Array, num_draws: int) -> Params:
         return posterior.gather(probs, [block.family.draw(use, *size) for block, use, size in pairs])
 
     return jax.vmap(one)(jax.random.split(key, num_draws))
+
+
+def draws(posterior: Joint, weight, key: jax.Array, num_draws: int) -> Params:
+    """`num_draws` independent draws of the public parameters; the next power of two is drawn, to compile less."""
+    padded = 1 << (num_draws - 1).bit_length()
+    return {name: value[:num_draws] for name, value in _draws(posterior, weight, key, padded).items()}
 
 
 @jax.jit
