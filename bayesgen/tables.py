@@ -316,7 +316,7 @@ def _label_cells(y) -> tuple[np.ndarray, np.ndarray]:
     if hasattr(y, "iloc"):  # extension dtypes and one-column frames by way of objects: integers stay integers
         cells = y.to_numpy() if isinstance(y.dtypes, np.dtype) else y.astype(object).to_numpy()
     else:
-        cells = y.astype(object).filled(pd.NA) if np.ma.isMA(y) else np.asarray(y)
+        cells = np.ma.filled(y.astype(object), pd.NA) if np.ma.isMA(y) else np.asarray(y)
         if cells.dtype.kind == "U" and cells is not y and not all(isinstance(v, str) for v in y):
             cells = np.asarray(y, dtype=object)  # otherwise NaN has become "nan"
     if cells.ndim != 1 or cells.dtype.kind == "c":

@@ -16,6 +16,10 @@ from bayesgen.inference import shrinkage
 from bayesgen.joint import Block, ClassPrior, Joint
 from bayesgen.moments import rank
 
+# A class whose own covariance is singular (a column constant within it) makes the leave-one-out score grow without
+# end as α -> 1; so does a singular pooled covariance as γ -> 1. The choice stops short of both.
+LARGEST_ALPHA, LARGEST_GAMMA = 0.99, 1 - 1e-6
+
 COMMON = """    method : {"map", "mle", "posterior"}
         Maximum likelihood (no prior), the mode of the posterior, or the whole posterior.
     engine : {"auto", "exact"}
@@ -341,7 +345,9 @@ class RDA(DiscriminantAnalysis):
 
     which is the MAP under a Wishart prior (see `prior_`). By default α and γ maximise the exact leave-one-out score
     Σ log p(x_i, y_i | D without i), computed without refitting. The sphere makes the answer depend on the units of the
-    columns: standardise columns of very different scales.
+    columns: standardise columns of very different scales. The score is that of a density, not of a decision: on columns
+    far from normal (counts, pixels) it can prefer an α that classifies badly, and LDA or a given α does better. Where a
+    class's own covariance is singular the chosen α is at most 0.99.
 
     Parameters
     ----------
@@ -411,24 +417,36 @@ class RDA(DiscriminantAnalysis):
     def _resolved(self, stats, x, labels) -> Joint:
         self.alpha_, self.gamma_ = self.alpha, self.gamma
         if not self._refits_from_statistics():
-            self._choose(x, labels)
+            self._choose(stats.blocks[0].scatter, x, labels)
         family = Gaussian("full", False, Shrinkage(float(self.alpha_), float(self.gamma_)))
         joint = self._joint(len(self.classes_), self.n_features_in_)
         return joint.with_families([family]).resolve_stats(stats)
 
-    def _choose(self, x, labels) -> None:
+    def _choose(self, scatter: np.ndarray, x: np.ndarray, labels) -> None:
+        """The leave-one-out choice, kept away from singular covariances."""
+        found = self._best_weights(x, labels, self.alpha, self.gamma)
+        alpha, gamma = self.alpha, self.gamma
+        if alpha == "loo" and found.alpha > LARGEST_ALPHA and any(rank(s) < len(s) for s in scatter):
+            alpha = LARGEST_ALPHA
+        pooled = scatter.sum(0)
+        if gamma == "loo" and found.gamma > LARGEST_GAMMA and rank(pooled) < len(pooled):
+            gamma = LARGEST_GAMMA
+        if (alpha, gamma) != (self.alpha, self.gamma):
+            found = self._best_weights(x, labels, alpha, gamma)
+        self.alpha_, self.gamma_ = found.alpha, found.gamma
+        self.n_iter_, self.converged_, self.loo_score_ = found.n_iter, found.converged, found.score
+
+    def _best_weights(self, x, labels, alpha, gamma) -> shrinkage.Choice:
         prior = self._class_prior(len(self.classes_))
         with one_blas_thread():
-            found = shrinkage.choose(
+            return shrinkage.choose(
                 x,
                 labels.codes,
-                alpha=self.alpha,
-                gamma=self.gamma,
+                alpha=alpha,
+                gamma=gamma,
                 num_classes=labels.num_classes,
                 weight=labels.weight,
                 method=self.method,
                 class_probs=prior.fixed,
                 class_smoothing=prior.smoothing,
             )
-        self.alpha_, self.gamma_ = found.alpha, found.gamma
-        self.n_iter_, self.converged_, self.loo_score_ = found.n_iter, found.converged, found.score
