@@ -233,7 +233,7 @@ class _Axes(Covariance):
         return cov + ridge
 
     def matrices(self, cov, k, d):
-        return np.broadcast_to(self.per_column(cov), (k, d))[:, :, None] * np.eye(d)
+        return np.where(np.eye(d, dtype=bool), np.broadcast_to(self.per_column(cov), (k, d))[:, :, None], 0.0)
 
     def deficits(self, cov, mean):
         constant = ~(np.broadcast_to(self.per_column(cov), mean.shape) > (1e-12 * mean) ** 2)

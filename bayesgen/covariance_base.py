@@ -13,7 +13,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from bayesgen import linalg
-from bayesgen.moments import Array, Moments, namespace
+from bayesgen.moments import Array, Moments, namespace, subtract
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Covariance(abc.ABC):
     def remove(self, a: Moments, b: Moments) -> Moments:
         """Moments of a without b: undoes `merge`."""
         xp = namespace(a.weight)
-        n = a.weight - b.weight
-        empty = n <= 1e-12 * a.weight
+        n = subtract(a.weight, b.weight)
+        empty = n == 0
         share = xp.where(empty, 0.0, b.weight / xp.where(empty, 1.0, n))
         delta = b.mean - a.mean
         mean = a.mean - self.column(share) * delta
         scatter = a.scatter - b.scatter - self.outer(delta, a.weight * share)
         keep = 1.0 - empty
-        return Moments(keep * n, self.column(keep) * mean, self.outer(xp.ones_like(mean), keep) * scatter)
+        return Moments(n, self.column(keep) * mean, self.outer(xp.ones_like(mean), keep) * scatter)
 
     # -- prior and posterior
     def reduce(self, per_cell: Array) -> Array:

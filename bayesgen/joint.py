@@ -18,6 +18,7 @@ from numpyro.distributions import constraints
 
 from bayesgen.families.base import Family, Labels, Params
 from bayesgen.linalg import Shared
+from bayesgen.moments import subtract
 
 
 class JointStats(NamedTuple):
@@ -126,7 +127,7 @@ class Joint:
         return JointStats(a.labels + b.labels, self._pairwise("merge", a, b))
 
     def remove(self, a: JointStats, b: JointStats) -> JointStats:
-        return JointStats(a.labels - b.labels, self._pairwise("remove", a, b))
+        return JointStats(subtract(a.labels, b.labels), self._pairwise("remove", a, b))
 
     def _pairwise(self, what: str, a: JointStats, b: JointStats) -> tuple:
         triples = zip(self.blocks, a.blocks, b.blocks, strict=True)

@@ -178,6 +178,8 @@ def log_gamma_ratio(a: jax.Array, step: jax.Array) -> jax.Array:
 
 def conditional_mean(x, mean, covariance, width: int) -> jax.Array:
     """E[x | x_o, class] (n, K, d): observed cells as they are, missing cells at μ_m − Λ_mm⁻¹ gₘ."""
+    if width == 0:
+        return jnp.broadcast_to(x[:, None, :], (x.shape[0], *mean.shape))
     parts = _missing_blocks(x, mean, covariance, width)
     shift = _solve(parts.lower, _solve(parts.lower, parts.gradient), transpose=True)
     filled = jnp.where(jnp.isnan(x)[:, None, :], mean, x[:, None, :])
@@ -189,6 +191,8 @@ def conditional_draw(key, x, y, mean, covariance, width: int, df: jax.Array | No
 
     For a Student-t the conditional is again one: with ν + p_o degrees of freedom and scale Λ_mm⁻¹ (ν + q_o)/(ν + p_o).
     """
+    if width == 0:
+        return x
     parts = _of_class(_missing_blocks(x, mean, covariance, width), y)
     half = _solve(parts.lower, parts.gradient)
     key_normal, key_chi = jax.random.split(key)

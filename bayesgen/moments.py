@@ -25,6 +25,12 @@ def namespace(array: Array):
     return jnp if isinstance(array, jax.Array) else np
 
 
+def subtract(a: Array, b: Array) -> Array:
+    """Weights a − b, exactly 0 where nothing but rounding is left."""
+    n = a - b
+    return namespace(n).where(n <= 1e-12 * a, 0.0, n)
+
+
 def centred(x: np.ndarray, weight: np.ndarray | None, gram: Callable) -> tuple[Array, Array, Array]:
     """Moments of the rows of one class by the corrected two-pass algorithm; gram(δ, weight) makes the scatter."""
     n = float(len(x)) if weight is None else float(weight.sum())

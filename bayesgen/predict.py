@@ -35,16 +35,31 @@ def has_missing(x: np.ndarray) -> bool:
     return any(np.isnan(piece.sum()) and np.isnan(piece).any() for piece in pieces)
 
 
-def batches(joint: Joint, x: np.ndarray) -> Iterator[tuple[np.ndarray | slice, tuple, int]]:
-    """(rows, cells per block, padded size) of each kernel call."""
+def _bucket(count: int, most: int) -> int:
+    return min(1 << max(count - 1, 0).bit_length(), most) if count else 0
+
+
+def batches(joint: Joint, x: np.ndarray, *, each_row: bool = False) -> Iterator[tuple[np.ndarray | slice, tuple, int]]:
+    """(rows, cells per block, padded size) of each kernel call.
+
+    each_row: the kernel works on the missing block of each row, also where rows share a pattern.
+    """
     groups = joint.groups(np.isnan(x)) if has_missing(x) else iter([(None, complete_cells(joint))])
     for index, cells in groups:
+        if each_row:
+            cells = tuple(_as_scattered(c) for c in cells)
         limit, sizes = _limits(joint, cells)
         n = len(x) if index is None else len(index)
         for start in range(0, n, limit):
             stop = min(start + limit, n)
             rows = slice(start, stop) if index is None else index[start:stop]
             yield rows, cells, next(size for size in sizes if size >= stop - start)
+
+
+def _as_scattered(cells):
+    if not isinstance(cells, Shared):
+        return cells
+    return Scattered(_bucket(int(np.sum(~np.asarray(cells.observed))), len(cells.observed)))
 
 
 def complete_cells(joint: Joint) -> tuple:
@@ -177,7 +192,18 @@ def log_proba(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
 def proba_draws(joint: Joint, draws: Params, x: np.ndarray) -> np.ndarray:
     """(S, n, K)."""
     num = len(draws["class_probs"])
-    return np.moveaxis(over_rows(_proba_draws, joint, draws, x, (num, joint.num_classes)), 1, 0)
+    out = np.empty((num, len(x), joint.num_classes))
+    step = _power_below(2 * BLOCK_CELLS // (num * joint.num_classes))
+    for start in range(0, len(x), step):
+        rows = slice(start, start + step)
+        part = over_rows(_proba_draws, joint, draws, x[rows], (num, joint.num_classes))
+        out[:, rows] = np.moveaxis(part, 1, 0)
+    return out
+
+
+def _power_below(rows: int) -> int:
+    """A batch size: the power of two at or below, between 64 and BATCH_ROWS."""
+    return min(max(64, 1 << max(rows, 1).bit_length() - 1), BATCH_ROWS)
 
 
 def quadratic(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
@@ -187,13 +213,19 @@ def quadratic(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
 
 def impute(joint: Joint, params: Params, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """E[x | x_obs], mixing over the class where y is −1."""
-    return over_rows(_impute, joint, params, x, (joint.num_features,), y)
+    filled = np.array(x)
+    gaps = np.flatnonzero(np.isnan(x).any(1))
+    for rows, cells, size in batches(joint, x[gaps], each_row=True) if len(gaps) else ():
+        index = gaps[rows]
+        values = _impute(joint, params, _padded(x[index], size), cells, _padded(y[index], size))
+        filled[index] = np.where(np.isnan(x[index]), np.asarray(values)[: len(index)], x[index])
+    return filled
 
 
 def complete(joint: Joint, params: Params, x: np.ndarray, y: np.ndarray, key) -> tuple[np.ndarray, np.ndarray]:
     """A draw of the missing cells (and of the class where y is −1)."""
     filled, labels = np.array(x), np.array(y)
-    for i, (rows, cells, size) in enumerate(batches(joint, x)):
+    for i, (rows, cells, size) in enumerate(batches(joint, x, each_row=True)):
         use = jax.random.fold_in(key, i)
         values, drawn = _complete(joint, params, _padded(x[rows], size), cells, _padded(y[rows], size), use)
         count = len(labels[rows])
@@ -204,8 +236,9 @@ def complete(joint: Joint, params: Params, x: np.ndarray, y: np.ndarray, key) ->
 def sample(joint: Joint, params: Params, y: np.ndarray, key) -> np.ndarray:
     """A row for each class label in y."""
     out = np.empty((len(y), joint.num_features))
-    for start in range(0, len(y), BATCH_ROWS):
-        part = y[start : start + BATCH_ROWS]
+    step = _power_below(BLOCK_CELLS // (joint.num_classes * joint.num_features))
+    for start in range(0, len(y), step):
+        part = y[start : start + step]
         size = max(64, 1 << (len(part) - 1).bit_length())
         rows = _sample(joint, params, jax.random.fold_in(key, start), _padded(part, size))
         out[start : start + len(part)] = np.asarray(rows)[: len(part)]
@@ -219,14 +252,13 @@ def simulated_tail(joint: Joint, params: Params, x: np.ndarray, labels: np.ndarr
     One set of draws, of classes `labels`, serves all the rows; with many patterns only its first part is used.
     """
     observed, which, sizes = unique_patterns(~np.isnan(x))
-    num = int(np.clip(SIMULATION_BUDGET // len(observed), LEAST_DRAWS, len(labels)))
-    num = min(num, len(labels))
+    num = min(max(SIMULATION_BUDGET // len(observed), LEAST_DRAWS), len(labels))
     draws = sample(joint, params, labels[:num], key)
     score = log_density(joint, params, x)
     order = np.argsort(which, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)])
     below = np.empty(len(x))
-    step = max(1, min(len(observed), BLOCK_CELLS // (num * joint.num_classes)))
+    step = max(1, min(len(observed), 4 * BLOCK_CELLS // (num * joint.num_classes * joint.num_features)))
     for first in range(0, len(observed), step):
         chunk = _padded(observed[first : first + step], step)
         simulated = np.asarray(_score_patterns(joint, params, draws, chunk))
@@ -273,8 +305,9 @@ def _loo(joint, stats, x, y, weight, method):
 def leave_one_out(joint: Joint, stats: JointStats, x: np.ndarray, labels: Labels, method: str) -> np.ndarray:
     """log p(y | x_i, D without i), (n, K)."""
     out = np.empty((len(x), joint.num_classes))
-    limit = max(64, min(BATCH_ROWS, 2 ** int(np.log2(max(1, BLOCK_CELLS // (joint.num_classes * x.shape[1] ** 2))))))
-    weight = np.ones(len(x)) if labels.weight is None else labels.weight
+    limit = _power_below(BLOCK_CELLS // (joint.num_classes * x.shape[1] ** 2))
+    # whole weights are repeated rows, of which one copy is left out
+    weight = np.ones(len(x)) if labels.weight is None else np.minimum(labels.weight, 1.0)
     for start in range(0, len(x), limit):
         rows = slice(start, start + limit)
         size = max(64, 1 << (len(x[rows]) - 1).bit_length())

@@ -316,7 +316,9 @@ def _label_cells(y) -> tuple[np.ndarray, np.ndarray]:
     if hasattr(y, "iloc"):  # extension dtypes and one-column frames by way of objects: integers stay integers
         cells = y.to_numpy() if isinstance(y.dtypes, np.dtype) else y.astype(object).to_numpy()
     else:
-        cells = np.ma.filled(y.astype(object), pd.NA) if np.ma.isMA(y) else np.asarray(y)
+        cells = np.array(y, dtype=object) if np.ma.isMA(y) else np.asarray(y)
+        if np.ma.isMA(y):
+            cells[np.ma.getmaskarray(y)] = pd.NA
         if cells.dtype.kind == "U" and cells is not y and not all(isinstance(v, str) for v in y):
             cells = np.asarray(y, dtype=object)  # otherwise NaN has become "nan"
     if cells.ndim != 1 or cells.dtype.kind == "c":
@@ -398,8 +400,16 @@ class LabelSchema:
         return cls("array", None, y.dtype if isinstance(y, np.ndarray) else None)
 
     def write(self, labels: np.ndarray, index=None):
-        """The labels as a Series or an array like the training labels."""
+        """The labels as a Series or an array like the training labels.
+
+        Labels that its dtype cannot hold (classes that came later) keep their own.
+        """
         if self.container == "series":
-            return pd.Series(labels, index=index, name=self.name, dtype=self.dtype)
+            known = not hasattr(self.dtype, "categories") or np.isin(labels, self.dtype.categories).all()
+            written = pd.Series(labels, index=index, name=self.name, dtype=self.dtype if known else None)
+            return written if (written == labels).all() else pd.Series(labels, index=index, name=self.name)
         # a string dtype would cut longer labels
-        return labels if self.dtype is None or self.dtype.kind == "U" else labels.astype(self.dtype)
+        if self.dtype is None or self.dtype.kind == "U":
+            return labels
+        cast = labels.astype(self.dtype)
+        return cast if np.array_equal(cast, labels) else labels

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from typing import Any
 
 import jax
@@ -39,11 +40,11 @@ FITTED = {
 
 
 def float64(method):
-    """Run a public method in double precision, whatever the caller's JAX configuration."""
+    """Run a public method in double precision and JAX's standard rules, whatever the caller's JAX configuration."""
 
     @functools.wraps(method)
     def wrapped(*args, **kwargs):
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
             return method(*args, **kwargs)
 
     return wrapped
@@ -51,30 +52,60 @@ def float64(method):
 
 def as_key(random_state) -> jax.Array:
     """A JAX key from an int, a NumPy Generator or RandomState, a JAX key, or None (NumPy's global state)."""
+    if (
+        isinstance(random_state, jax.Array)
+        and random_state.ndim == 0
+        and jax.numpy.issubdtype(random_state.dtype, np.integer)
+    ):
+        random_state = int(random_state)
     if isinstance(random_state, jax.Array):
-        if jax.dtypes.issubdtype(random_state.dtype, jax.dtypes.prng_key):
-            return random_state
-        return jax.random.wrap_key_data(random_state)
+        return _one_key(random_state)
     if isinstance(random_state, np.random.Generator):
         return jax.random.key(int(random_state.integers(2**31)))
     if isinstance(random_state, np.random.RandomState) or random_state is None:
         source = np.random.mtrand._rand if random_state is None else random_state
         return jax.random.key(int(source.randint(2**31 - 1)))
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if not whole or not 0 <= random_state < 2**63:
         raise ValueError(
-            f"random_state={random_state!r}: give an int, a numpy Generator or RandomState, a JAX key, or None."
+            f"random_state={random_state!r}: give an int (not negative, below 2**63), a numpy Generator or RandomState, "
+            "a JAX key, or None."
         )
-    return jax.random.key(int(random_state) % 2**63)
+    return jax.random.key(int(random_state))
 
 
-@functools.cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()
+def _one_key(key: jax.Array) -> jax.Array:
+    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+        if key.shape == ():
+            return key
+    elif key.shape == (2,) and key.dtype == np.uint32:
+        return jax.random.wrap_key_data(key)
+    raise ValueError(f"random_state is a JAX array of shape {key.shape}, not one key: give jax.random.key(seed).")
 
 
-def one_blas_thread():
-    """Many small products on several BLAS threads stall each other on busy cores, up to tenfold."""
-    return _thread_pools().limit(limits=1, user_api="blas")
+class _OneBlasThread:
+    """Hold BLAS to one thread; safe to enter from several threads, restored when the last one leaves."""
+
+    def __init__(self):
+        self._lock, self._inside, self._pools, self._limit = threading.Lock(), 0, None, None
+
+    def __enter__(self):
+        with self._lock:
+            if self._inside == 0:
+                self._pools = self._pools or ThreadpoolController()
+                self._limit = self._pools.limit(limits=1, user_api="blas")
+                self._limit.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *exception):
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.__exit__(*exception)
+
+
+# Many small products on several BLAS threads stall each other on busy cores, up to tenfold.
+one_blas_thread = _OneBlasThread()
 
 
 def _keeps_statistics(estimator) -> bool:
@@ -105,6 +136,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def _read(self, X, *, reset: bool = False) -> np.ndarray:
         x = tables.read_table(X, owner=type(self).__name__)
         validate_data(self, X if hasattr(X, "columns") else x, reset=reset, skip_check_array=True)
+        if not reset and hasattr(X, "columns"):
+            checks.same_columns(self._schema, X)
         return x
 
     def _read_labels(self, y) -> tuple[np.ndarray, np.ndarray]:
@@ -127,11 +160,15 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         check_consistent_length(x, values)
         checks.refuse_missing_labels(missing)
         if reset:
-            self.classes_ = tables.unique_labels(values, missing) if classes is None else np.unique(classes)
+            self.classes_ = tables.unique_labels(values, missing) if classes is None else self._announced(classes)
         weight = None
         if sample_weight is not None:
             weight = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
         return x, Labels(tables.encode(values, missing, self.classes_), len(self.classes_), weight)
+
+    def _announced(self, classes) -> np.ndarray:
+        """`classes=` of partial_fit, sorted."""
+        return tables.unique_labels(*tables.read_labels(classes))
 
     # -- fitting
     @float64
@@ -152,23 +189,27 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self
         """
         self._check_arguments()
+        return self._first_fit(X, y, None, sample_weight)
+
+    def _first_fit(self, X, y, classes, sample_weight):
         self._unfit()
         try:
-            x, labels = self._read_training(X, y, sample_weight, reset=True)
+            x, labels = self._read_training(X, y, sample_weight, classes, reset=True)
             self._remember(X, x, y)
             self._learn(self._statistics(x, labels), x, labels)
         except BaseException:
             # A refused or interrupted fit leaves an unfitted estimator, not a mixture of the old fit and the new.
             self._unfit()
             raise
-        self._rows = (x, labels)
+        self._rows = (x, labels) if classes is None else None
         return self
 
     def _remember(self, X, x: np.ndarray, y) -> None:
         """What the training table looked like, and this fit's own random key."""
         self._schema = tables.Schema.of(X if hasattr(X, "columns") or isinstance(X, np.ndarray) else x)
         self._label_schema = tables.LabelSchema.of(y)
-        self._key_data = np.asarray(jax.random.key_data(as_key(self.random_state)))
+        key = as_key(self.random_state)
+        self._key_data, self._key_kind = np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key))
 
     def _unfit(self) -> None:
         for name in [n for n in vars(self) if n.endswith("_") or n in FITTED]:
@@ -190,8 +231,10 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         joint = self._joint(len(self.classes_), self.n_features_in_)
         if not all(block.family.drops_missing for block in joint.blocks):
             checks.refuse_missing_cells(x, self._schema)
-        with one_blas_thread():
-            return joint.stats(x, labels)
+        with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            stats = joint.stats(x, labels)
+        checks.representable(joint, stats, self._schema)
+        return stats
 
     def _resolved(self, stats: JointStats, x, labels) -> Joint:
         """The joint with every number that is taken from the data filled in."""
@@ -215,7 +258,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._prior_joint, self._density, self._stats, self._posterior = joint, joint.bare(), stats, posterior
         self.params_, self._working = params, working
         self._draws: dict[str, np.ndarray] | None = None
-        self.engine_ = "exact"
+        self.engine_, self._method, self._settings = "exact", self.method, self.get_params()
         self.priors_ = params["class_probs"]
         self._rows = None
 
@@ -224,7 +267,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def prior_(self):
         """The prior's numbers, as they were resolved (None for method="mle", which drops the prior)."""
         self._check_fitted_attribute()
-        return None if self.method == "mle" else self._prior_joint.blocks[0].family.prior
+        return None if self._method == "mle" else self._prior_joint.blocks[0].family.prior
 
     @property
     def draws_(self) -> dict[str, np.ndarray]:
@@ -245,8 +288,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def log_evidence_(self) -> float:
         """log p(X, y), the parameters integrated out (a proper prior; not for method="mle")."""
         self._check_fitted_attribute()
-        proper = all(block.family.has_evidence() for block in self._prior_joint.blocks)
-        if self.method == "mle" or self._stats is None or not proper:
+        known = self._method != "mle" and self._stats is not None
+        if not known or not all(block.family.has_evidence() for block in self._prior_joint.blocks):
             raise AttributeError(
                 f"{type(self).__name__} has no log_evidence_ here: it needs method='map' or 'posterior' and a proper prior."
             )
@@ -281,16 +324,14 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         -------
         self
         """
-        first = not hasattr(self, "params_")
-        if first:
-            self._check_arguments()
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+        self._check_arguments()
+        if not hasattr(self, "params_"):
+            return self._first_fit(X, y, classes, sample_weight)
+        checks.unchanged_settings(self)
+        if classes is not None and not np.array_equal(self._announced(classes), self.classes_):
             raise ValueError(f"classes={list(classes)} differ from those of the first call: {self.classes_.tolist()}.")
-        x, labels = self._read_training(X, y, sample_weight, classes, reset=first)
-        if first:
-            self._remember(X, x, y)
-        stats = self._statistics(x, labels)
-        self._learn(stats if first else self._prior_joint.merge(self._stats, stats))
+        x, labels = self._read_training(X, y, sample_weight, reset=False)
+        self._learn(self._prior_joint.merge(self._stats, self._statistics(x, labels)))
         return self
 
     @available_if(_keeps_statistics)
@@ -326,7 +367,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def _empty_copy(self, classes: np.ndarray):
         """A clone with this estimator's columns and key, to be given other statistics."""
         new = clone(self)
-        for name in ("n_features_in_", "feature_names_in_", "_schema", "_label_schema", "_key_data"):
+        for name in ("n_features_in_", "feature_names_in_", "_schema", "_label_schema", "_key_data", "_key_kind"):
             if hasattr(self, name):
                 setattr(new, name, getattr(self, name))
         new.classes_ = classes
@@ -359,12 +400,13 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def loo_predict_proba(self) -> np.ndarray:
         """Class probabilities (n, K) of each training row by the model without that row, without refitting.
 
-        The class probabilities are re-estimated as a refit would (given `priors` stay); the prior's numbers are kept.
+        The class probabilities are re-estimated as a refit would (given `priors` stay); the prior's numbers are kept. Of a
+        row of weight w > 1 one copy is left out, as whole weights are repeated rows.
         """
         check_is_fitted(self)
         x, labels = checks.training_rows(self)
         checks.can_leave_one_out(self)
-        table = predict.leave_one_out(self._prior_joint, self._stats, x, labels, self.method)
+        table = predict.leave_one_out(self._prior_joint, self._stats, x, labels, self._method)
         checks.left_out(self, table, labels)
         return np.exp(table)
 

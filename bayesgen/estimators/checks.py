@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 from typing import Any
 
@@ -63,8 +64,11 @@ def class_probabilities(priors, num_classes: int) -> np.ndarray:
 
 
 def cost_matrix(costs, classes: np.ndarray) -> np.ndarray:
-    values = np.asarray(costs, dtype=float)
     size = len(classes)
+    try:
+        values = np.asarray(costs, dtype=float)
+    except (TypeError, ValueError):
+        values = np.empty(0)
     if values.shape != (size, size) or not np.all(np.isfinite(values)):
         raise ValueError(
             f"costs must be a finite ({size}, {size}) array, costs[i, j] the cost of predicting classes_[j] when the truth "
@@ -97,6 +101,8 @@ def refuse_missing_cells(x: np.ndarray, schema) -> None:
 def statistics(joint, stats, estimator) -> None:
     """Whether the method is defined for these counts."""
     labels = np.asarray(stats.labels)
+    if not labels.sum() > np.finfo(float).tiny:
+        raise ValueError("No rows are left, or all their weights are 0: there is nothing to fit.")
     if estimator.method == "mle" and (labels <= 0).any():
         k = int(np.argmin(labels))
         raise ValueError(
@@ -140,6 +146,10 @@ def _mle_counts(family, weight: np.ndarray, estimator) -> None:
         )
 
 
+def _remedy(estimator) -> str:
+    return "Use prior='auto', or more rows." if hasattr(estimator, "prior") else "Use alpha < 1 and gamma < 1, or more rows."
+
+
 def _posterior_is_proper(family, stats, estimator) -> None:
     d = stats.mean.shape[-1]
     updated = family.update(stats).prior
@@ -149,14 +159,14 @@ def _posterior_is_proper(family, stats, estimator) -> None:
         if not family.covariance.proper(df, scale, d):
             raise ValueError(
                 f"The prior is improper and {weight.sum():g} rows in {len(weight)} classes do not make the posterior of the "
-                f"shared covariance of {d} columns proper. Use prior='auto', or more rows."
+                f"shared covariance of {d} columns proper. {_remedy(estimator)}"
             )
         return
     for k in range(len(weight)):
         if not family.covariance.proper(df[k], scale[k], d):
             raise ValueError(
                 f"The prior is improper and class {label(estimator, k)} has {weight[k]:g} row(s), too few (or too "
-                f"degenerate) to make the posterior of {d} columns proper. Use prior='auto', or more rows."
+                f"degenerate) to make the posterior of {d} columns proper. {_remedy(estimator)}"
             )
 
 
@@ -164,12 +174,68 @@ def estimates(joint, stats, params, estimator) -> None:
     """Whether the point estimate is a density: every covariance positive definite."""
     for block, part in zip(joint.blocks, stats.blocks, strict=True):
         family = block.family
+        mine = joint.params_of(block, params)
+        if estimator.method == "map":
+            _mode_exists(family, part, mine, estimator)
         if estimator.method == "map" and family.prior.proper:
             continue
-        mine = joint.params_of(block, params)
         found = family.covariance.deficits(np.asarray(mine[family.covariance.key]), np.asarray(mine["mean"]))
         if found:
             raise ValueError(_singular(family, part, found[0], estimator))
+
+
+def _mode_exists(family, stats, params, estimator) -> None:
+    """A prior with few degrees of freedom may have no mode although its posterior is proper."""
+    k, d = params["mean"].shape
+    variances = np.diagonal(family.covariance.matrices(np.asarray(params[family.covariance.key]), k, d), axis1=1, axis2=2)
+    bad = ~(np.isfinite(variances) & (variances >= 0)).all(1)
+    if bad.any():
+        k = int(np.argmax(bad))
+        rows = np.asarray(family.covariance.cells(stats).weight)[k].min()
+        raise ValueError(
+            f"Class {label(estimator, k)} has {rows:g} row(s), too few for this prior: its posterior has no mode. Use "
+            "method='posterior', a prior with more degrees of freedom (df), or prior='auto'."
+        )
+
+
+def representable(joint, stats, schema) -> None:
+    """Moments that overflow or underflow are no moments."""
+    for block, part in zip(joint.blocks, stats.blocks, strict=True):
+        weight, mean, scatter = (np.asarray(leaf) for leaf in block.family.covariance.cells(part))
+        large = ~np.isfinite(weight) | ~np.isfinite(mean) | ~(scatter < 1e290)
+        small = (np.abs(mean) < 1e-140) & (mean != 0) & (scatter < 1e-280)
+        bad = np.argwhere(large | small)
+        if len(bad):
+            size = "large" if large.any() else "small"
+            raise ValueError(
+                f"The cells of {column(schema, int(bad[0, 1]))} (or the weights) are too {size} for double "
+                "precision: their squares cannot be represented. Rescale the column."
+            )
+
+
+def same_columns(schema, X) -> None:
+    """Names that are not strings, which scikit-learn does not compare."""
+    if schema.columns is not None and list(schema.columns) != list(X.columns):
+        raise ValueError(
+            f"The columns differ from those of fit: {list(X.columns)[:10]} given, {list(schema.columns)[:10]} expected, in "
+            "this order."
+        )
+
+
+def unchanged_settings(estimator) -> None:
+    now = estimator.get_params()
+    for name, before in estimator._settings.items():
+        if name not in ("random_state", "num_draws") and not _same(before, now[name]):
+            raise ValueError(f"{name} was {before!r} at the first call and is {now[name]!r} now: fit anew.")
+
+
+def finite_covariances(estimator) -> None:
+    """Under "posterior" the mean of Σ may not exist though the predictive does."""
+    if not np.isfinite(estimator.covariances_).all():
+        raise ValueError(
+            "The posterior mean of a covariance does not exist: there are too few rows for this prior. Use prior='auto' or "
+            "more rows; predict_proba and the other uses of the predictive are defined."
+        )
 
 
 def _singular(family, stats, deficit: tuple[int, int, list[int]], estimator) -> str:
@@ -195,17 +261,20 @@ def mergeable(estimator, other) -> None:
     for name in mine:
         if name not in ("random_state", "num_draws") and not _same(mine[name], theirs[name]):
             raise ValueError(f"Cannot merge: {name}={mine[name]!r} here, {theirs[name]!r} in the other.")
-    names, theirs_ = (getattr(e, "feature_names_in_", None) for e in (estimator, other))
-    if estimator.n_features_in_ != other.n_features_in_ or not _same(names, theirs_):
+    names, theirs_ = (None if e._schema.columns is None else list(e._schema.columns) for e in (estimator, other))
+    if (estimator.classes_.dtype.kind in "OUS") != (other.classes_.dtype.kind in "OUS"):
+        raise ValueError("Cannot merge: the labels of one are text, of the other numbers.")
+    if estimator.n_features_in_ != other.n_features_in_ or names != theirs_:
         raise ValueError("Cannot merge: the two were fitted on different columns.")
 
 
 def _same(a: Any, b: Any) -> bool:
-    if hasattr(a, "__dict__") and type(a) is type(b):
-        return all(_same(getattr(a, n), getattr(b, n)) for n in vars(a))
-    if isinstance(a, np.ndarray | list | tuple) or isinstance(b, np.ndarray | list | tuple):
+    if dataclasses.is_dataclass(a) and type(a) is type(b):
+        return all(_same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    try:
+        return np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True)
+    except TypeError:  # text and objects know no NaN
         return np.array_equal(np.asarray(a), np.asarray(b))
-    return bool(a == b)
 
 
 def removable(estimator, gone) -> None:
@@ -236,13 +305,22 @@ def has_prior(estimator) -> None:
         raise ValueError("This classifier was made from parameters: it has no prior, and so no model to sample them from.")
 
 
+def model_shapes(x, y, num_rows, d: int) -> None:
+    if x is None and y is None and num_rows is None:
+        raise ValueError("model needs rows X (with labels y), or num_rows to sample.")
+    if x is not None and (np.ndim(x) != 2 or np.shape(x)[1] != d):
+        raise ValueError(f"X has shape {np.shape(x)}; expected (n, {d}).")
+    if y is not None and (np.ndim(y) != 1 or (x is not None and len(y) != len(x))):
+        raise ValueError(f"y must have one label per row: shape {np.shape(y)}, X has shape {np.shape(x)}.")
+
+
 def training_rows(estimator):
     """The rows of the last `fit`, still as they were."""
     rows = getattr(estimator, "_rows", None)
     if rows is None:
         raise ValueError(
             "loo_predict_proba needs the training rows, which are kept by fit only (not by partial_fit, merge, forget, "
-            "from_parameters, or a stored model)."
+            "from_parameters, or in a stored or copied model)."
         )
     again = estimator._prior_joint.stats(*rows)
     for a, b in zip(again.blocks, estimator._stats.blocks, strict=True):
@@ -257,7 +335,7 @@ def can_leave_one_out(estimator) -> None:
     for block in estimator._prior_joint.blocks:
         structure, tied = block.family.covariance, block.family.tied
         least = 2 if tied else structure.least_rows(estimator.n_features_in_) + 1
-        if estimator.method == "mle" and (counts < least).any():
+        if estimator._method == "mle" and (counts < least).any():
             _refuse_to_leave_one_out(estimator, int(np.argmin(counts)))
 
 
@@ -271,7 +349,7 @@ def left_out(estimator, table: np.ndarray, labels) -> None:
 def _refuse_to_leave_one_out(estimator, k: int) -> None:
     raise ValueError(
         f"Class {label(estimator, k)} has {estimator._stats.labels[k]:g} row(s): without one of them "
-        f"method={estimator.method!r} is not defined. Use method='map' or 'posterior' with prior='auto'."
+        f"method={estimator._method!r} is not defined. Use method='map' or 'posterior' with prior='auto', or more rows."
     )
 
 
@@ -283,9 +361,7 @@ def normal_wishart(prior) -> None:
     if not all(hasattr(prior, name) for name in ("mean", "strength", "df", "scale")):
         raise ValueError(f"prior={prior!r}: must be 'auto' or a NormalWishart(mean, strength, df, scale).")
     for name in ("strength", "df"):
-        number(
-            f"prior.{name}", np.asarray(getattr(prior, name)).item() if np.ndim(getattr(prior, name)) == 0 else None, low=0.0
-        )
+        number(f"prior.{name}", np.asarray(getattr(prior, name)).item(), low=0.0)
     if not all(np.all(np.isfinite(np.asarray(getattr(prior, name), float))) for name in ("mean", "scale")):
         raise ValueError("prior.mean and prior.scale must be finite.")
 

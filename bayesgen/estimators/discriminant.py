@@ -87,9 +87,8 @@ class GaussianClassifier(GenerativeClassifierBase):
         classes = np.asarray(classes)
         if len(np.unique(classes)) != len(classes):
             raise ValueError(f"classes={classes.tolist()} has repeated labels.")
-        means = np.asarray(means, float)
-        if means.ndim != 2 or len(means) != len(classes):
-            raise ValueError(f"means must be ({len(classes)}, d), a row per class; got shape {means.shape}.")
+        if feature_names is not None and len(feature_names) != means.shape[1]:
+            raise ValueError(f"feature_names has {len(feature_names)} names for {means.shape[1]} columns.")
         order = np.argsort(classes)
         probs = checks.class_probabilities(priors, len(classes))[order]
         estimator.classes_, estimator.n_features_in_ = classes[order], means.shape[1]
@@ -108,7 +107,18 @@ class GaussianClassifier(GenerativeClassifierBase):
         width = self.n_features_in_
         self._schema = tables.Schema.named(width, feature_names)
         self._label_schema = tables.LabelSchema.of(self.classes_)
-        self._key_data = np.zeros(2, np.uint32)
+        self._key_data, self._key_kind = np.zeros(2, np.uint32), "threefry2x32"
+
+
+def known_means(means, classes) -> np.ndarray:
+    """Means of `from_parameters`, checked: (K, d)."""
+    try:
+        values = np.asarray(means, float)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.ndim != 2 or len(values) != len(classes) or not np.isfinite(values).all():
+        raise ValueError(f"means must be finite numbers, ({len(classes)}, d): a row per class; got shape {values.shape}.")
+    return values
 
 
 def _positive_definite(matrices, precisions, d: int, k: int | None) -> np.ndarray:
@@ -134,6 +144,7 @@ class DiscriminantAnalysis(GaussianClassifier):
     def discriminant_coefficients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(Q, L, c), shapes (K, d, d), (K, d), (K,), with δ_k(x) = xᵀQ_k x + L_kᵀx + c_k; Q is zero for LDA."""
         check_is_fitted(self)
+        checks.finite_covariances(self)
         means, covs = self.means_, self.covariances_
         precisions = np.linalg.inv(covs)
         linear = np.einsum("kij,kj->ki", precisions, means)
@@ -154,17 +165,25 @@ class DiscriminantAnalysis(GaussianClassifier):
         They differ from log p(x, y=k) by a term that does not depend on k.
         """
         x = self._rows_to_score(X)
-        table = predict.log_joint(self._density, self.params_, x)
+        checks.finite_covariances(self)
         if not self._tied():
-            return table + 0.5 * np.sum(~np.isnan(x), 1, keepdims=True) * np.log(2 * np.pi)
-        # log N(x; μ_k) − log N(x; 0) is the linear part, on the observed cells whatever they are.
-        origin = self.params_ | {"mean": np.zeros_like(self.means_), "class_probs": np.ones(len(self.classes_))}
-        return table - predict.log_joint(self._density, origin, x)
+            half = 0.5 * np.sum(~np.isnan(x), 1, keepdims=True) * np.log(2 * np.pi)
+            return predict.log_joint(self._density, self.params_, x) + half
+        _, linear, constant = self.discriminant_coefficients()
+        table = x @ linear.T + constant
+        gaps = np.isnan(x).any(1)
+        if gaps.any():
+            # log N(x; μ_k) − log N(x; 0) is the linear part, on the observed cells whatever they are.
+            origin = self.params_ | {"mean": np.zeros_like(self.means_), "class_probs": np.ones(len(self.classes_))}
+            table[gaps] = predict.log_joint(self._density, self.params_, x[gaps])
+            table[gaps] -= predict.log_joint(self._density, origin, x[gaps])
+        return table
 
     @float64
     def mahalanobis(self, X) -> np.ndarray:
         """√((x−μ_k)ᵀ Σ_k⁻¹ (x−μ_k)), (n, K), on the observed cells."""
         x = self._rows_to_score(X)
+        checks.finite_covariances(self)
         return np.sqrt(predict.quadratic(self._density, self.params_, x))
 
 
@@ -263,7 +282,8 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _LDAandQDA):
         >>> clf.predict_proba([[1.0]])
         array([[0.5, 0.5]])
         """
-        cov = _positive_definite(covariance, precision, np.shape(means)[-1], None)
+        means = known_means(means, classes)
+        cov = _positive_definite(covariance, precision, means.shape[1], None)
         return cls._from_known(cls(method="mle"), classes, priors, means, cov, feature_names)
 
     @property
@@ -284,6 +304,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _LDAandQDA):
         positive.
         """
         x = self._rows_to_score(X)
+        checks.finite_covariances(self)
         filled = predict.impute(self._density, self._working, x, np.full(len(x), -1))
         centre, directions = self._directions()
         return (filled - centre) @ directions
@@ -333,7 +354,8 @@ class QDA(_LDAandQDA):
     @classmethod
     def from_parameters(cls, classes, priors, means, covariances=None, *, precisions=None, feature_names=None):
         """A classifier from known parameters, as `LDA.from_parameters` with `covariances` (K, d, d)."""
-        cov = _positive_definite(covariances, precisions, np.shape(means)[-1], len(classes))
+        means = known_means(means, classes)
+        cov = _positive_definite(covariances, precisions, means.shape[1], len(classes))
         return cls._from_known(cls(method="mle"), classes, priors, means, cov, feature_names)
 
 
@@ -438,7 +460,7 @@ class RDA(DiscriminantAnalysis):
 
     def _best_weights(self, x, labels, alpha, gamma) -> shrinkage.Choice:
         prior = self._class_prior(len(self.classes_))
-        with one_blas_thread():
+        with one_blas_thread:
             return shrinkage.choose(
                 x,
                 labels.codes,

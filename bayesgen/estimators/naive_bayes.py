@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesgen.estimators import checks
-from bayesgen.estimators.discriminant import GaussianClassifier, documented
+from bayesgen.estimators.discriminant import GaussianClassifier, documented, known_means
 from bayesgen.families.gaussian import Gaussian
 
 
@@ -75,8 +75,8 @@ class GaussianNB(GaussianClassifier):
     @classmethod
     def from_parameters(cls, classes, priors, means, variances, *, feature_names=None):
         """A classifier from known parameters: means (K, d) and variances (K, d), or (d,) when shared."""
-        values = np.asarray(variances, float)
-        if values.shape not in (np.shape(means), np.shape(means)[1:]) or not (values > 0).all():
-            raise ValueError(f"variances must be positive, of shape {np.shape(means)} or {np.shape(means)[1:]}.")
+        means, values = known_means(means, classes), np.asarray(variances, float)
+        if values.shape not in (means.shape, means.shape[1:]) or not ((values > 0) & np.isfinite(values)).all():
+            raise ValueError(f"variances must be positive and finite, of shape {means.shape} or {means.shape[1:]}.")
         estimator = cls(shared_variance=values.ndim == 1, method="mle")
         return cls._from_known(estimator, classes, priors, means, values, feature_names)

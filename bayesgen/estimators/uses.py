@@ -13,7 +13,7 @@ from bayesgen import predict, tables
 from bayesgen.estimators import checks
 from bayesgen.estimators.base import GenerativeBase, float64
 
-INTERVAL_ROWS = 1024
+INTERVAL_CELLS = 2**22  # probabilities held at once: draws x rows x classes
 
 
 class GenerativeClassifierBase(GenerativeBase):
@@ -41,8 +41,10 @@ class GenerativeClassifierBase(GenerativeBase):
     def _probabilities(self, X, function, scale) -> np.ndarray:
         x = self._rows_to_score(X)
         table = function(self._density, self._working, x)
-        nowhere = np.isnan(table[:, 0])
+        nowhere = np.isnan(table).any(1)
         if nowhere.any():
+            if not np.isneginf(predict.log_density(self._density, self._working, x[nowhere])).all():
+                raise FloatingPointError("Class probabilities are undefined (NaN): the fitted covariances are degenerate.")
             with np.errstate(divide="ignore"):
                 table[nowhere] = scale(self.priors_)
             warnings.warn(
@@ -94,8 +96,9 @@ class GenerativeClassifierBase(GenerativeBase):
         x = self._rows_to_score(X)
         limits = ((1 - level) / 2, (1 + level) / 2)
         out = np.empty((2, len(x), len(self.classes_)))
-        for start in range(0, len(x), INTERVAL_ROWS):
-            rows = slice(start, start + INTERVAL_ROWS)
+        step = max(16, INTERVAL_CELLS // (len(self.draws_["class_probs"]) * len(self.classes_)))
+        for start in range(0, len(x), step):
+            rows = slice(start, start + step)
             draws = predict.proba_draws(self._density, self.draws_, x[rows])
             out[:, rows] = np.quantile(draws, limits, axis=0)
         return out[0], out[1]
@@ -209,7 +212,8 @@ class GenerativeClassifierBase(GenerativeBase):
             The classes of the rows; where missing (or not given) the class is averaged over (drawn, with `draws`).
         draws : int, optional
             None: the conditional mean E[x_mis | x_obs, D], one table. m: a list of m tables with the missing cells drawn;
-            under "posterior" each table has its own draw of the parameters, as multiple imputation needs.
+            under "posterior" each table has its own draw of the parameters from p(θ | D), as multiple imputation needs (the
+            new rows themselves do not update θ; `sample(given=...)` draws from the exact predictive instead).
         random_state : int, Generator, JAX key, optional
 
         Returns
@@ -237,12 +241,26 @@ class GenerativeClassifierBase(GenerativeBase):
         """The joint as a NumPyro model, with the priors resolved by `fit`.
 
         Ready for `MCMC(NUTS(clf.model)).run(key, X, y)`, `numpyro.render_model(clf.model, (X, y))`, `log_density` and the
-        handlers. Rows whose label is missing are marginalised over the classes; `X=None` samples `num_rows` rows. Inside
-        `jit` y must be class codes (−1: missing). Precision is that of the caller's JAX configuration.
+        handlers. Rows whose label is missing are marginalised over the classes; `X=None` samples `num_rows` rows. `ridge`
+        and `unbiased` are not part of it. Inside `jit`, numeric labels stay labels; classes that are text are given as their
+        positions in `classes_` (−1: missing). Precision is that of the caller's JAX configuration.
         """
         check_is_fitted(self)
         checks.has_prior(self)
         x = X if X is None or isinstance(X, jax.Array) else self._read(X)
-        if y is not None and not isinstance(y, jax.core.Tracer):
-            y = self._codes(np.asarray(y) if isinstance(y, jax.Array) else y, np.shape(y)[0])
-        return self._prior_joint.model(x, y, num_rows)
+        checks.model_shapes(x, y, num_rows, self.n_features_in_)
+        # NumPy copies in the caller's precision: constants that one precision has traced must not meet another.
+        kind = jax.dtypes.canonicalize_dtype(np.float64)
+        joint = jax.tree_util.tree_map(lambda leaf: np.array(leaf, kind), self._prior_joint)
+        return joint.model(x, self._model_codes(y), num_rows)
+
+    def _model_codes(self, y):
+        """Class codes of labels that may be traced."""
+        numeric = self.classes_.dtype.kind in "iufb"
+        if y is None or (isinstance(y, jax.Array) and not numeric):
+            return y
+        if not isinstance(y, jax.core.Tracer):
+            return self._codes(np.asarray(y) if isinstance(y, jax.Array) else y, len(y))
+        classes = jax.numpy.asarray(self.classes_)
+        place = jax.numpy.clip(jax.numpy.searchsorted(classes, y), 0, len(self.classes_) - 1)
+        return jax.numpy.where(classes[place] == y, place, -1)

@@ -122,6 +122,21 @@ class Family:
         rows = self.distribution(params).sample(key, (y.shape[0],))
         return rows[jnp.arange(y.shape[0]), y]
 
+    def condition(self, params: Params, x: jax.Array, cells: Cells | None = None) -> jax.Array:
+        """Each row with its missing cells at their mean given the others and the class: (n, K, p)."""
+        return jnp.where(jnp.isnan(x)[:, None, :], self._independent(params).mean, x[:, None, :])
+
+    def complete(self, key: jax.Array, params: Params, x: jax.Array, y: jax.Array, cells: Cells | None = None) -> jax.Array:
+        """Each row with its missing cells drawn given the others and its class y (n,)."""
+        rows = self._independent(params).sample(key, (y.shape[0],))
+        return jnp.where(jnp.isnan(x), rows[jnp.arange(y.shape[0]), y], x)
+
+    def _independent(self, params: Params) -> dist.Distribution:
+        density = self.distribution(params)
+        if density.event_shape != (1,) and not isinstance(density, dist.Independent):
+            raise TypeError(f"{type(self).__name__}: columns are not independent; define condition and complete.")
+        return density
+
     def public(self, params: Params) -> Params:
         """The parameters as users see them."""
         return params
