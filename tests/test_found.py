@@ -195,3 +195,12 @@ def test_settings_changed_after_the_fit_change_nothing():
     clf.set_params(method="mle")
     np.testing.assert_array_equal(clf.loo_predict_proba(), before)
     assert clf.prior_ is not None
+
+
+def test_other_class_probabilities_stay_when_rows_are_added():
+    clf = QDA().fit(X, y).with_priors([0.2, 0.3, 0.5])
+    more = clf.partial_fit(X, y)
+    np.testing.assert_allclose(more.priors_, [0.2, 0.3, 0.5])
+    np.testing.assert_allclose(
+        more.log_joint(X), QDA(priors=[0.2, 0.3, 0.5]).fit(np.tile(X, (2, 1)), np.tile(y, 2)).log_joint(X)
+    )

@@ -302,9 +302,10 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
     def _use_key(self, use: str, random_state=None) -> jax.Array:
         """The key of one use: the caller's random_state, or the fitted object's own, split by the use's name."""
-        key = (
-            as_key(random_state) if random_state is not None else jax.random.wrap_key_data(jax.numpy.asarray(self._key_data))
-        )
+        if random_state is not None:
+            key = as_key(random_state)
+        else:
+            key = jax.random.wrap_key_data(jax.numpy.asarray(self._key_data), impl=self._key_kind)
         return jax.random.fold_in(key, sum(use.encode()))
 
     # -- more rows, fewer rows
@@ -393,7 +394,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         new._posterior = None if self._posterior is None else _replace(self._posterior, class_prior=fixed)
         new.params_ = self.params_ | {"class_probs": fixed.fixed}
         new._working = self._working | {"class_probs": fixed.fixed}
-        new.priors_, new._draws = fixed.fixed, None
+        new.priors_, new._draws, new._settings = fixed.fixed, None, new.get_params()
         return new
 
     @float64
