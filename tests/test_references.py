@@ -13,7 +13,7 @@ R = json.loads((Path(__file__).parent / "data" / "iris.json").read_text())
 X, y = load_iris(return_X_y=True)
 ROWS = X[R["rows"]]
 ALT = [1 / 2, 1 / 3, 1 / 6]
-VAGUE = NormalWishart(mean=0.0, strength=0.0, df=0.0, scale=0.0)
+VAGUE = NormalWishart(strength=0, df=0, scale=0)
 
 
 @pytest.mark.parametrize("name", ["lda", "qda"])

@@ -43,6 +43,7 @@ class NormalWishart:
     Parameters
     ----------
     mean : float or array (d,)
+        Of no account when the strength is 0.
     strength : float
         How many rows the prior mean is worth. 0 is a flat mean.
     df : float
@@ -53,14 +54,14 @@ class NormalWishart:
 
     Examples
     --------
-    >>> NormalWishart(mean=0.0, strength=0.0, df=0.0, scale=0.0).flat
+    >>> NormalWishart(strength=0, df=0, scale=0).flat
     True
     """
 
-    mean: Any
-    strength: Any
-    df: Any
-    scale: Any
+    mean: Any = 0.0
+    strength: Any = 0.0
+    df: Any = 0.0
+    scale: Any = 0.0
     flat: bool | None = None
     proper: bool | None = None
 
