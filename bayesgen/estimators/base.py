@@ -265,9 +265,12 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     # -- fitted attributes
     @property
     def prior_(self):
-        """The prior's numbers, as they were resolved (None for method="mle", which drops the prior)."""
+        """The prior's numbers, as they were resolved; by block where there are several (None for method="mle")."""
         self._check_fitted_attribute()
-        return None if self._method == "mle" else self._prior_joint.blocks[0].family.prior
+        if self._method == "mle":
+            return None
+        priors = {block.name: getattr(block.family, "prior", block.family) for block in self._prior_joint.blocks}
+        return priors if len(priors) > 1 else next(iter(priors.values()))
 
     @property
     def draws_(self) -> dict[str, np.ndarray]:

@@ -10,8 +10,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import predict
+from bayesgen.families.gaussian import Gaussian
 
 SINGULAR_REMEDY = "Use method='map' (a weak prior), ridge=..., or RDA."
+
+
+def gaussian_blocks(joint, stats):
+    """(block, statistics) of the blocks that the rules on covariances speak of."""
+    pairs = zip(joint.blocks, stats.blocks, strict=True)
+    return [(block, part) for block, part in pairs if isinstance(block.family, Gaussian)]
 
 
 def label(estimator, k: int) -> str:
@@ -109,7 +116,7 @@ def statistics(joint, stats, estimator) -> None:
             f"Class {label(estimator, k)} has no rows (or only rows of weight 0): method='mle' cannot estimate it. Use "
             "method='map'."
         )
-    for block, part in zip(joint.blocks, stats.blocks, strict=True):
+    for block, part in gaussian_blocks(joint, stats):
         _gaussian_counts(block.family, part, estimator)
 
 
@@ -172,7 +179,7 @@ def _posterior_is_proper(family, stats, estimator) -> None:
 
 def estimates(joint, stats, params, estimator) -> None:
     """Whether the point estimate is a density: every covariance positive definite."""
-    for block, part in zip(joint.blocks, stats.blocks, strict=True):
+    for block, part in gaussian_blocks(joint, stats):
         family = block.family
         mine = joint.params_of(block, params)
         if estimator.method == "map":
@@ -200,7 +207,7 @@ def _mode_exists(family, stats, params, estimator) -> None:
 
 def representable(joint, stats, schema) -> None:
     """Moments that overflow or underflow are no moments."""
-    for block, part in zip(joint.blocks, stats.blocks, strict=True):
+    for block, part in gaussian_blocks(joint, stats):
         weight, mean, scatter = (np.asarray(leaf) for leaf in block.family.covariance.cells(part))
         large = ~np.isfinite(weight) | ~np.isfinite(mean) | ~(scatter < 1e290)
         small = (np.abs(mean) < 1e-140) & (mean != 0) & (scatter < 1e-280)
@@ -287,7 +294,8 @@ def removable(estimator, gone) -> None:
             f"{gone.labels[k]:g} to forget: these rows were not all in the fit."
         )
     joint = estimator._prior_joint
-    for block, have, less in zip(joint.blocks, estimator._stats.blocks, gone.blocks, strict=True):
+    pairs = zip(gaussian_blocks(joint, estimator._stats), gaussian_blocks(joint, gone), strict=True)
+    for (block, have), (_, less) in pairs:
         structure = block.family.covariance
         before, after = structure.cells(have), structure.cells(block.family.remove(have, less))
         scale = np.asarray(before.scatter) + np.asarray(before.weight) * (1e-8 * np.abs(before.mean)) ** 2
@@ -332,7 +340,7 @@ def training_rows(estimator):
 def can_leave_one_out(estimator) -> None:
     """Under mle every class must stay estimable without one row."""
     counts = np.asarray(estimator._stats.labels)
-    for block in estimator._prior_joint.blocks:
+    for block, _ in gaussian_blocks(estimator._prior_joint, estimator._stats):
         structure, tied = block.family.covariance, block.family.tied
         least = 2 if tied else structure.least_rows(estimator.n_features_in_) + 1
         if estimator._method == "mle" and (counts < least).any():

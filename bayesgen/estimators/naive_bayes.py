@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesgen.estimators import checks
-from bayesgen.estimators.discriminant import GaussianClassifier, documented, known_means
+from bayesgen.estimators.gaussian import GaussianClassifier, documented, known_means
 from bayesgen.families.gaussian import Gaussian
 
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayesgen import predict, tables
 from bayesgen.estimators import checks
 from bayesgen.estimators.base import GenerativeBase, float64
+from bayesgen.families.gaussian import Gaussian
 
 INTERVAL_CELLS = 2**22  # probabilities held at once: draws x rows x classes
 
@@ -136,11 +137,11 @@ class GenerativeClassifierBase(GenerativeBase):
 
     def _exact_tail(self, x: np.ndarray) -> np.ndarray | None:
         """The tail of the quadratic form where it alone orders the density: one class, one elliptical block."""
-        joint = self._prior_joint
-        df = self._working.get("df")
-        if len(joint.blocks) > 1 or joint.num_classes > 1:
+        joint, df = self._density, self._working.get("df")
+        family = joint.blocks[0].family
+        if len(joint.blocks) > 1 or joint.num_classes > 1 or not isinstance(family, Gaussian):
             return None
-        if df is not None and not joint.blocks[0].family.covariance.elliptical:
+        if df is not None and not family.covariance.elliptical:
             return None
         q, p = predict.quadratic(joint, self._working, x)[:, 0], np.sum(~np.isnan(x), 1)
         some = np.maximum(p, 1)
