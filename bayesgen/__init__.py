@@ -4,10 +4,32 @@ One fitted joint model p(x, y) classifies, says how sure it is, generates rows, 
 outliers.
 """
 
+from bayesgen.estimators.complement import ComplementNB
+from bayesgen.estimators.discrete import BernoulliNB, CategoricalNB, MultinomialNB, PoissonNB
 from bayesgen.estimators.discriminant import LDA, QDA, RDA
+from bayesgen.estimators.mixed import GenerativeClassifier, MixedNB
 from bayesgen.estimators.naive_bayes import GaussianNB
-from bayesgen.families import Family, Gaussian, NormalWishart
+from bayesgen.families import Bernoulli, Categorical, Family, Gaussian, Multinomial, NormalWishart, Poisson
 
 __version__ = "0.1.0"
 
-__all__ = ["LDA", "QDA", "RDA", "Family", "Gaussian", "GaussianNB", "NormalWishart"]
+__all__ = [
+    "LDA",
+    "QDA",
+    "RDA",
+    "Bernoulli",
+    "BernoulliNB",
+    "Categorical",
+    "CategoricalNB",
+    "ComplementNB",
+    "Family",
+    "Gaussian",
+    "GaussianNB",
+    "GenerativeClassifier",
+    "MixedNB",
+    "Multinomial",
+    "MultinomialNB",
+    "NormalWishart",
+    "Poisson",
+    "PoissonNB",
+]

@@ -77,11 +77,16 @@ class Block:
     def take(self, x):
         return x if self.columns is None else x[..., jnp.asarray(self.columns)]
 
-    def take_host(self, x: np.ndarray) -> np.ndarray:
+    def take_host(self, x):
+        """The block's columns of a table on the host, which may be sparse."""
         return x if self.columns is None else x[:, list(self.columns)]
 
     def num_features(self, total: int) -> int:
         return total if self.columns is None else len(self.columns)
+
+    def column(self, j: int) -> int:
+        """The table's column behind the block's column j."""
+        return int(j) if self.columns is None else self.columns[j]
 
 
 @partial(
@@ -111,6 +116,11 @@ class Joint:
             params |= {self.prefix(block) + key: value for key, value in part.items()}
         return params
 
+    def public(self, params: Params) -> Params:
+        """The parameters as users see them."""
+        parts = [block.family.public(self.params_of(block, params)) for block in self.blocks]
+        return self.gather(params["class_probs"], parts)
+
     def with_families(self, families: list[Family]) -> Joint:
         pairs = zip(self.blocks, families, strict=True)
         return dataclasses.replace(self, blocks=tuple(dataclasses.replace(b, family=f) for b, f in pairs))
@@ -120,7 +130,7 @@ class Joint:
         return dataclasses.replace(self, class_prior=ClassPrior()).with_families([b.family.bare() for b in self.blocks])
 
     # -- statistics
-    def stats(self, x: np.ndarray, labels: Labels) -> JointStats:
+    def stats(self, x, labels: Labels) -> JointStats:
         return JointStats(labels.counts(), tuple(b.family.stats(b.take_host(x), labels) for b in self.blocks))
 
     def merge(self, a: JointStats, b: JointStats) -> JointStats:
@@ -155,12 +165,12 @@ class Joint:
             x = rows if block.columns is None else x.at[:, jnp.asarray(block.columns)].set(rows)
         return x
 
-    def condition(self, params: Params, x, cells: tuple):
-        """Each row with its missing cells at their mean (mode) under each class: (n, K, d)."""
-        filled = jnp.broadcast_to(x[:, None, :], (x.shape[0], self.num_classes, x.shape[1]))
+    def fill(self, params: Params, x, share, cells: tuple):
+        """Each row with its missing cells at their mean (mode), classes mixed by share (n, K): (n, d)."""
+        filled = x
         for block, part in zip(self.blocks, cells, strict=True):
-            values = block.family.condition(self.params_of(block, params), block.take(x), part)
-            filled = values if block.columns is None else filled.at[..., jnp.asarray(block.columns)].set(values)
+            values = block.family.fill(self.params_of(block, params), block.take(x), share, part)
+            filled = values if block.columns is None else filled.at[:, jnp.asarray(block.columns)].set(values)
         return filled
 
     def complete(self, key, params: Params, x, y, cells: tuple):

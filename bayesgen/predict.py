@@ -13,19 +13,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
+from scipy import sparse
 
+from bayesgen import sparse_rows
 from bayesgen.families.base import BATCH_ROWS, Labels, Params
 from bayesgen.joint import Joint, JointStats
-from bayesgen.linalg import Scattered, Shared, unique_patterns
+from bayesgen.linalg import Scattered, Shared
+from bayesgen.moments import subtract
 
 # Whitened cells (rows x classes x columns) that a batch may hold: larger ones leave the cache and gain nothing.
 BATCH_CELLS, LEAST_BATCH = 2**20, 256
 # Work that one kernel call may hold in its per-row missing blocks, and coarser paddings there to compile less.
 BLOCK_CELLS = 2_000_000
 COARSE_SIZES = (64, 512, 4096, BATCH_ROWS)
-# outlier_pvalues: simulated rows scored per call of it, over all patterns, and the least per pattern.
-SIMULATION_BUDGET = 50_000_000
-LEAST_DRAWS = 500
 
 
 # -- batches
@@ -39,16 +39,19 @@ def _bucket(count: int, most: int) -> int:
     return min(1 << max(count - 1, 0).bit_length(), most) if count else 0
 
 
-def batches(joint: Joint, x: np.ndarray, *, each_row: bool = False) -> Iterator[tuple[np.ndarray | slice, tuple, int]]:
+def batches(
+    joint: Joint, x: np.ndarray, *, each_row: bool = False, width: int | None = None
+) -> Iterator[tuple[np.ndarray | slice, tuple, int]]:
     """(rows, cells per block, padded size) of each kernel call.
 
-    each_row: the kernel works on the missing block of each row, also where rows share a pattern.
+    each_row: the kernel works on the missing block of each row, also where rows share a pattern. width: numbers per row
+    and class that it holds, by default the columns.
     """
     groups = joint.groups(np.isnan(x)) if has_missing(x) else iter([(None, complete_cells(joint))])
     for index, cells in groups:
         if each_row:
             cells = tuple(_as_scattered(c) for c in cells)
-        limit, sizes = _limits(joint, cells)
+        limit, sizes = _limits(joint, cells, width or joint.num_features)
         n = len(x) if index is None else len(index)
         for start in range(0, n, limit):
             stop = min(start + limit, n)
@@ -66,14 +69,14 @@ def complete_cells(joint: Joint) -> tuple:
     return tuple(Shared(np.ones(b.num_features(joint.num_features), bool)) for b in joint.blocks)
 
 
-def _limits(joint: Joint, cells: tuple) -> tuple[int, tuple[int, ...]]:
+def _limits(joint: Joint, cells: tuple, columns: int) -> tuple[int, tuple[int, ...]]:
     """Most rows of a batch, and the sizes it may be padded to."""
     width = max((c.width for c in cells if isinstance(c, Scattered)), default=0)
     if width == 0:
-        room = BATCH_CELLS // (joint.num_classes * joint.num_features)
+        room = BATCH_CELLS // (joint.num_classes * columns)
         sizes = tuple(2**i for i in range(6, 15) if 2**i <= max(room, LEAST_BATCH))
         return sizes[-1], sizes
-    room = BLOCK_CELLS // (joint.num_classes * width**2)
+    room = min(BLOCK_CELLS // (joint.num_classes * width**2), BATCH_CELLS // columns)
     sizes = tuple(s for s in COARSE_SIZES if s <= max(room, COARSE_SIZES[0]))
     return sizes[-1], sizes
 
@@ -144,7 +147,7 @@ def _impute(joint, params, x, cells, y):
     known = jnp.log(jax.nn.one_hot(y, joint.num_classes))
     unknown = _normalise(joint.log_joint(params, x, cells), params["class_probs"])
     share = jnp.exp(jnp.where((y >= 0)[:, None], known, unknown))
-    return jnp.einsum("nk,nkd->nd", share, joint.condition(params, x, cells))
+    return joint.fill(params, x, share, cells)
 
 
 @jax.jit
@@ -161,36 +164,35 @@ def _sample(joint, params, key, y):
     return joint.sample_rows(key, params, y)
 
 
-@jax.jit
-def _score_patterns(joint, params, x, observed):
-    """log p of the complete rows x restricted to each pattern: observed (P, d) -> (P, m)."""
-
-    def one(pattern):
-        cells = tuple(Shared(block.take(pattern)) for block in joint.blocks)
-        return logsumexp(joint.log_joint(params, x, cells), -1)
-
-    return jax.vmap(one)(observed)
-
-
 # -- uses
-def log_joint(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
+def log_joint(joint: Joint, params: Params, x) -> np.ndarray:
+    if sparse.issparse(x):
+        return sparse_rows.log_joint(joint, params, x)
     return over_rows(_log_joint, joint, params, x, (joint.num_classes,))
 
 
-def log_density(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
+def log_density(joint: Joint, params: Params, x) -> np.ndarray:
+    if sparse.issparse(x):
+        return sparse_rows.log_density(joint, params, x)
     return over_rows(_log_density, joint, params, x, ())
 
 
-def proba(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
+def proba(joint: Joint, params: Params, x) -> np.ndarray:
+    if sparse.issparse(x):
+        return sparse_rows.proba(joint, params, x)
     return over_rows(_proba, joint, params, x, (joint.num_classes,))
 
 
-def log_proba(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
+def log_proba(joint: Joint, params: Params, x) -> np.ndarray:
+    if sparse.issparse(x):
+        return sparse_rows.log_proba(joint, params, x)
     return over_rows(_log_proba, joint, params, x, (joint.num_classes,))
 
 
-def proba_draws(joint: Joint, draws: Params, x: np.ndarray) -> np.ndarray:
+def proba_draws(joint: Joint, draws: Params, x) -> np.ndarray:
     """(S, n, K)."""
+    if sparse.issparse(x):
+        return sparse_rows.proba_draws(joint, draws, x)
     num = len(draws["class_probs"])
     out = np.empty((num, len(x), joint.num_classes))
     step = _power_below(2 * BLOCK_CELLS // (num * joint.num_classes))
@@ -212,10 +214,11 @@ def quadratic(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
 
 
 def impute(joint: Joint, params: Params, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """E[x | x_obs], mixing over the class where y is −1."""
+    """Missing cells at their mean (mode), mixing over the class where y is −1."""
     filled = np.array(x)
     gaps = np.flatnonzero(np.isnan(x).any(1))
-    for rows, cells, size in batches(joint, x[gaps], each_row=True) if len(gaps) else ():
+    width = max(block.family.width(block.num_features(joint.num_features)) for block in joint.blocks)
+    for rows, cells, size in batches(joint, x[gaps], each_row=True, width=width) if len(gaps) else ():
         index = gaps[rows]
         values = _impute(joint, params, _padded(x[index], size), cells, _padded(y[index], size))
         filled[index] = np.where(np.isnan(x[index]), np.asarray(values)[: len(index)], x[index])
@@ -233,84 +236,57 @@ def complete(joint: Joint, params: Params, x: np.ndarray, y: np.ndarray, key) ->
     return filled, labels
 
 
-def sample(joint: Joint, params: Params, y: np.ndarray, key) -> np.ndarray:
-    """A row for each class label in y."""
-    out = np.empty((len(y), joint.num_features))
+def sample_batches(joint: Joint, params: Params, y: np.ndarray, key) -> Iterator[np.ndarray]:
+    """A row for each class label in y, in batches."""
     step = _power_below(BLOCK_CELLS // (joint.num_classes * joint.num_features))
     for start in range(0, len(y), step):
         part = y[start : start + step]
         size = max(64, 1 << (len(part) - 1).bit_length())
         rows = _sample(joint, params, jax.random.fold_in(key, start), _padded(part, size))
-        out[start : start + len(part)] = np.asarray(rows)[: len(part)]
+        yield np.asarray(rows)[: len(part)]
+
+
+def sample(joint: Joint, params: Params, y: np.ndarray, key) -> np.ndarray:
+    """A row for each class label in y."""
+    out = np.empty((len(y), joint.num_features))
+    start = 0
+    for rows in sample_batches(joint, params, y, key):
+        out[start : start + len(rows)] = rows
+        start += len(rows)
     return out
 
 
-# -- outliers
-def simulated_tail(joint: Joint, params: Params, x: np.ndarray, labels: np.ndarray, key) -> np.ndarray:
-    """(r + 1)/(m + 1), r = how many of m draws from the model are at most as likely as each row, on its own cells.
-
-    One set of draws, of classes `labels`, serves all the rows; with many patterns only its first part is used.
-    """
-    observed, which, sizes = unique_patterns(~np.isnan(x))
-    num = min(max(SIMULATION_BUDGET // len(observed), LEAST_DRAWS), len(labels))
-    draws = sample(joint, params, labels[:num], key)
-    score = log_density(joint, params, x)
-    order = np.argsort(which, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    below = np.empty(len(x))
-    step = max(1, min(len(observed), 4 * BLOCK_CELLS // (num * joint.num_classes * joint.num_features)))
-    for first in range(0, len(observed), step):
-        chunk = _padded(observed[first : first + step], step)
-        simulated = np.asarray(_score_patterns(joint, params, draws, chunk))
-        rows = order[starts[first] : starts[min(first + step, len(observed))]]
-        below[rows] = _count_below(simulated, which[rows] - first, score[rows])
-    return (below + 1) / (num + 1)
-
-
-def _count_below(simulated: np.ndarray, which: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """How many of simulated[which[i]] are at most score[i]; `which` is sorted."""
-    # A draw and a row that are equally likely may differ by rounding: ties count as below.
-    score = score + np.where(np.isfinite(score), 1e-9 * np.maximum(1.0, np.abs(score)), 0.0)
-    if len(score) <= 4 * len(simulated):
-        return np.count_nonzero(simulated[which] <= score[:, None], axis=1)
-    ends = np.searchsorted(which, np.arange(len(simulated) + 1))
-    counts = np.empty(len(score))
-    for j, values in enumerate(simulated):
-        rows = slice(ends[j], ends[j + 1])
-        counts[rows] = np.searchsorted(np.sort(values), score[rows], side="right")
-    return counts
+def sample_sparse(joint: Joint, params: Params, y: np.ndarray, key) -> sparse.csr_array:
+    """The same as a sparse matrix."""
+    return sparse.vstack([sparse.csr_array(rows) for rows in sample_batches(joint, params, y, key)], format="csr")
 
 
 # -- leave-one-out
 @partial(jax.jit, static_argnames="method")
 def _loo(joint, stats, x, y, weight, method):
-    """log p(x_i, y | D without row i), each row under every class, from the statistics less the row's own."""
+    """log p(y | x_i, D without row i), from the statistics less the row's own."""
 
-    def one(row, code, w):
-        r = w * jax.nn.one_hot(code[None], joint.num_classes)
-        parts = tuple(b.family.stats(b.take(row[None]), r) for b in joint.blocks)
-        rest = joint.remove(stats, JointStats(r[0], parts))
-        families = [b.family for b in joint.blocks]
-        if method == "posterior":
-            estimates = [f.update(s).predictive() for f, s in zip(families, rest.blocks, strict=True)]
-        else:
-            estimates = [getattr(f, method)(s) for f, s in zip(families, rest.blocks, strict=True)]
-        probs = joint.class_prior.estimate(rest.labels, method)
-        return joint.log_joint(joint.gather(probs, estimates), row[None])[0], probs
+    def class_probs(code, w):
+        return joint.class_prior.estimate(subtract(stats.labels, w * jax.nn.one_hot(code, joint.num_classes)), method)
 
-    table, probs = jax.vmap(one)(x, y, weight)
-    return _normalise(table, probs), table
+    probs = jax.vmap(class_probs)(y, weight)
+    table = jnp.log(probs)
+    for block, part in zip(joint.blocks, stats.blocks, strict=True):
+        table = table + block.family.left_out(part, block.take(x), y, weight, method)
+    return _normalise(table, probs)
 
 
-def leave_one_out(joint: Joint, stats: JointStats, x: np.ndarray, labels: Labels, method: str) -> np.ndarray:
-    """log p(y | x_i, D without i), (n, K)."""
-    out = np.empty((len(x), joint.num_classes))
-    limit = _power_below(BLOCK_CELLS // (joint.num_classes * x.shape[1] ** 2))
+def leave_one_out(joint: Joint, stats: JointStats, x, labels: Labels, method: str) -> np.ndarray:
+    """log p(y | x_i, D without i), (n, K); sparse rows are widened a few at a time."""
+    n = x.shape[0]
+    out = np.empty((n, joint.num_classes))
+    limit = _power_below(BLOCK_CELLS // sum(np.size(leaf) for leaf in jax.tree_util.tree_leaves(stats.blocks)))
     # whole weights are repeated rows, of which one copy is left out
-    weight = np.ones(len(x)) if labels.weight is None else np.minimum(labels.weight, 1.0)
-    for start in range(0, len(x), limit):
+    weight = np.ones(n) if labels.weight is None else np.minimum(labels.weight, 1.0)
+    for start in range(0, n, limit):
         rows = slice(start, start + limit)
-        size = max(64, 1 << (len(x[rows]) - 1).bit_length())
-        batch = (_padded(array[rows], size) for array in (x, labels.codes, weight))
-        out[rows] = np.asarray(_loo(joint, stats, *batch, method)[0])[: len(out[rows])]
+        part = x[rows].toarray() if sparse.issparse(x) else x[rows]
+        size = max(64, 1 << (len(part) - 1).bit_length())
+        batch = (_padded(array, size) for array in (part, labels.codes[rows], weight[rows]))
+        out[rows] = np.asarray(_loo(joint, stats, *batch, method))[: len(part)]
     return out

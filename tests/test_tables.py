@@ -331,7 +331,7 @@ def test_write_frame():
 
 
 def test_write_columns_that_are_not_of_numbers_as_floats():
-    frame = pd.DataFrame({"a": pd.Categorical([3, None]), "b": ["1", "2"]})
+    frame = pd.DataFrame({"a": pd.Categorical([3, None]), "b": pd.array(["1", "2"], dtype="string")})
     written = Schema.of(frame).write(np.array([[1.5, 2.5]]))
     assert list(written.dtypes) == [np.dtype(float)] * 2 and written.iloc[0].tolist() == [1.5, 2.5]
 
@@ -486,7 +486,7 @@ def test_fill_object_columns():
 
 
 def test_fill_text_and_categories_of_numbers():
-    frame = pd.DataFrame({"a": ["1.5", None], "b": pd.Categorical([3, None])})
+    frame = pd.DataFrame({"a": pd.array(["1.5", None], dtype="string"), "b": pd.Categorical([3, None])})
     out = Schema.of(frame).fill(frame, np.array([[0.0, 0.0], [2.5, 3.5]]))
     assert out.to_numpy().tolist() == [[1.5, 3.0], [2.5, 3.5]]
 

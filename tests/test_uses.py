@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 
 from bayesgen import LDA, QDA, RDA, GaussianNB
-from bayesgen import predict as kernels
+from bayesgen import outliers as kernels
 
 X, y = load_iris(return_X_y=True)
 FRAME = load_iris(as_frame=True).data

@@ -1,11 +1,11 @@
 """What every generative classifier shares: checks, labels, columns, fitting, and growing or shrinking the data.
 
-An estimator states its joint model in `_joint()`; everything else is here and in `uses`.
+An estimator states its family in `_family()`, or its blocks in `_blocks_of()`; everything else is here, in `fitted` and
+in `uses`.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
 import threading
 from typing import Any
@@ -18,14 +18,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from threadpoolctl import ThreadpoolController
 
-from bayesgen import predict, tables
+from bayesgen import tables
 from bayesgen.estimators import checks
-from bayesgen.families.base import Labels
-from bayesgen.inference import exact
-from bayesgen.joint import ClassPrior, Joint, JointStats
+from bayesgen.families.base import Family, Labels
+from bayesgen.joint import Block, ClassPrior, Joint, JointStats
 
-METHODS = ("mle", "map", "posterior")
+Plan = tuple[tuple[str, tuple[int, ...] | None, Family], ...]
 FITTED = {
+    "_plan",
     "_prior_joint",
     "_density",
     "_stats",
@@ -114,11 +114,26 @@ def _keeps_statistics(estimator) -> bool:
 
 
 class GenerativeBase(ClassifierMixin, BaseEstimator):
-    """Common parent of the generative classifiers."""
+    """Reads tables and labels, keeps the statistics of blocks of columns, and takes in or gives up rows."""
+
+    def _family(self) -> Family:
+        """The family of an estimator with one block, from the constructor arguments."""
+        raise NotImplementedError
+
+    def _blocks_of(self, X, y) -> Plan:
+        """(name, columns or None for all, family) of each block; may look at the training table."""
+        family = self._family()
+        return ((type(family).__name__.lower(), None, family),)
 
     def _joint(self, num_classes: int, num_features: int) -> Joint:
-        """The joint model that the constructor arguments describe, its priors not yet resolved."""
-        raise NotImplementedError
+        """The joint model, its priors not yet resolved."""
+        sizes = self._schema.sizes()
+        blocks = []
+        for name, columns, family in self._plan:
+            mine = sizes if columns is None else tuple(sizes[j] for j in columns)
+            checks.family_fits(family, len(mine))
+            blocks.append(Block(name, family.with_sizes(mine), columns))
+        return Joint(self._class_prior(num_classes), tuple(blocks), num_classes, num_features)
 
     def _refits_from_statistics(self) -> bool:
         return True
@@ -133,12 +148,42 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         return {key: value for key, value in super().__getstate__().items() if key != "_rows"}
 
     # -- reading
-    def _read(self, X, *, reset: bool = False) -> np.ndarray:
-        x = tables.read_table(X, owner=type(self).__name__)
-        validate_data(self, X if hasattr(X, "columns") else x, reset=reset, skip_check_array=True)
-        if not reset and hasattr(X, "columns"):
+    def _read(self, X, *, reset: bool = False, y=None):
+        """The table as numbers: float64 (n, d), or csr. reset: learn what the columns are."""
+        owner, frame = type(self).__name__, hasattr(X, "columns")
+        if reset:
+            x = self._open(X, y, owner)
+        elif frame:
+            validate_data(self, X, reset=False, skip_check_array=True)
             checks.same_columns(self._schema, X)
+        checks.refuse_sparse(X, self._plan, owner)
+        if not reset:
+            x = self._schema.read(X, owner=owner, handle_unknown=self.handle_unknown)
+        if reset or not frame:
+            validate_data(self, X if frame else x, reset=reset, skip_check_array=True)
+        checks.refuse_missing_counts(x, self._plan, self._schema)
         return x
+
+    def _open(self, X, y, owner: str):
+        """Decide on the blocks, learn the columns' categories, and read the table."""
+        if hasattr(X, "columns") and y is not None:
+            tables.refuse_target_among_columns(X, y)
+        self._plan = self._blocks_of(X, y)
+        checks.refuse_sparse(X, self._plan, owner)
+        kinds = self._kinds()
+        if kinds == "number" and not tables.is_sparse(X):
+            x = tables.read_table(X, owner=owner)
+            self._schema = tables.Schema.of(X if hasattr(X, "columns") or isinstance(X, np.ndarray) else x)
+            return x
+        self._schema = tables.Schema.of(X, kinds, owner=owner)
+        return self._schema.read(X, owner=owner)
+
+    def _kinds(self):
+        """What the cells of the columns are: one word for all, or one for each."""
+        if len(self._plan) == 1 and self._plan[0][1] is None:
+            return self._plan[0][2].kind
+        kinds = {j: family.kind for _, columns, family in self._plan for j in columns}
+        return tuple(kinds[j] for j in sorted(kinds))
 
     def _read_labels(self, y) -> tuple[np.ndarray, np.ndarray]:
         if y is None:
@@ -155,7 +200,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         return tables.encode(values, missing, self.classes_)
 
     def _read_training(self, X, y, sample_weight, classes=None, *, reset: bool) -> tuple[np.ndarray, Labels]:
-        x = self._read(X, reset=reset)
+        x = self._read(X, reset=reset, y=y)
         values, missing = self._read_labels(y)
         check_consistent_length(x, values)
         checks.refuse_missing_labels(missing)
@@ -178,7 +223,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array or data frame (n, d)
-            Missing cells (NaN, None, pd.NA) are accepted by diagonal and spherical covariances, and refused by full ones.
+            Missing cells (NaN, None, pd.NA) are left out exactly, except by full covariances and multinomial counts, which
+            refuse them. Counts and binary columns may come as a scipy.sparse matrix.
         y : array-like (n,)
             Class labels: strings, numbers, booleans or categories.
         sample_weight : array-like (n,), optional
@@ -195,7 +241,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._unfit()
         try:
             x, labels = self._read_training(X, y, sample_weight, classes, reset=True)
-            self._remember(X, x, y)
+            self._remember(y)
             self._learn(self._statistics(x, labels), x, labels)
         except BaseException:
             # A refused or interrupted fit leaves an unfitted estimator, not a mixture of the old fit and the new.
@@ -204,9 +250,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._rows = (x, labels) if classes is None else None
         return self
 
-    def _remember(self, X, x: np.ndarray, y) -> None:
-        """What the training table looked like, and this fit's own random key."""
-        self._schema = tables.Schema.of(X if hasattr(X, "columns") or isinstance(X, np.ndarray) else x)
+    def _remember(self, y) -> None:
+        """What the training labels looked like, and this fit's own random key."""
         self._label_schema = tables.LabelSchema.of(y)
         key = as_key(self.random_state)
         self._key_data, self._key_kind = np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key))
@@ -216,100 +261,25 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
             delattr(self, name)
 
     def _check_arguments(self) -> None:
-        checks.choice("method", self.method, METHODS)
-        checks.choice("engine", self.engine, ("auto", "exact"), "the posterior of this family is exact in closed form")
-        checks.choice("handle_unknown", self.handle_unknown, ("error", "missing"))
-        checks.number("class_smoothing", self.class_smoothing, low=0.0)
-        checks.whole("num_draws", self.num_draws, low=1)
+        """Refuse constructor arguments that make no sense."""
+        raise NotImplementedError
 
     def _class_prior(self, num_classes: int) -> ClassPrior:
-        if self.priors is None:
-            return ClassPrior(float(self.class_smoothing))
-        return ClassPrior(0.0, checks.class_probabilities(self.priors, num_classes))
+        return ClassPrior()
 
-    def _statistics(self, x: np.ndarray, labels: Labels) -> JointStats:
+    def _statistics(self, x, labels: Labels) -> JointStats:
         joint = self._joint(len(self.classes_), self.n_features_in_)
-        if not all(block.family.drops_missing for block in joint.blocks):
-            checks.refuse_missing_cells(x, self._schema)
+        for block in joint.blocks:
+            if not block.family.drops_missing:
+                checks.refuse_missing_cells(block, x, self._schema)
         with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
             stats = joint.stats(x, labels)
         checks.representable(joint, stats, self._schema)
         return stats
 
-    def _resolved(self, stats: JointStats, x, labels) -> Joint:
-        """The joint with every number that is taken from the data filled in."""
-        return self._joint(len(self.classes_), self.n_features_in_).resolve_stats(stats)
-
     def _learn(self, stats: JointStats, x=None, labels=None) -> None:
         """Estimate from the statistics and set the fitted attributes."""
-        joint = self._resolved(stats, x, labels)
-        checks.statistics(joint, stats, self)
-        if self.method == "posterior":
-            posterior = exact.update(joint, stats)
-            params = exact.expectation(posterior, stats.labels)
-            working = exact.predictive(posterior, stats.labels)
-        else:
-            posterior, params = None, exact.point(joint, stats, self.method)
-            checks.estimates(joint, stats, params, self)
-            working = params
-        self._set_fitted(joint, stats, _on_host(posterior), _on_host(params), _on_host(working))
-
-    def _set_fitted(self, joint, stats, posterior, params, working) -> None:
-        self._prior_joint, self._density, self._stats, self._posterior = joint, joint.bare(), stats, posterior
-        self.params_, self._working = params, working
-        self._draws: dict[str, np.ndarray] | None = None
-        self.engine_, self._method, self._settings = "exact", self.method, self.get_params()
-        self.priors_ = params["class_probs"]
-        self._rows = None
-
-    # -- fitted attributes
-    @property
-    def prior_(self):
-        """The prior's numbers, as they were resolved; by block where there are several (None for method="mle")."""
-        self._check_fitted_attribute()
-        if self._method == "mle":
-            return None
-        priors = {block.name: getattr(block.family, "prior", block.family) for block in self._prior_joint.blocks}
-        return priors if len(priors) > 1 else next(iter(priors.values()))
-
-    @property
-    def draws_(self) -> dict[str, np.ndarray]:
-        """Draws of the parameters, leading axis S = num_draws under "posterior", 1 otherwise."""
-        self._check_fitted_attribute()
-        if self._draws is None:
-            if self._posterior is None:
-                self._draws = {key: value[None] for key, value in self.params_.items()}
-            else:
-                self._draws = self._draw(self._use_key("draws"), self.num_draws)
-        return self._draws
-
-    @float64
-    def _draw(self, key, num: int) -> dict[str, np.ndarray]:
-        return _on_host(exact.draws(self._posterior, self._stats.labels, key, num))
-
-    @property
-    def log_evidence_(self) -> float:
-        """log p(X, y), the parameters integrated out (a proper prior; not for method="mle")."""
-        self._check_fitted_attribute()
-        known = self._method != "mle" and self._stats is not None
-        if not known or not all(block.family.has_evidence() for block in self._prior_joint.blocks):
-            raise AttributeError(
-                f"{type(self).__name__} has no log_evidence_ here: it needs method='map' or 'posterior' and a proper prior."
-            )
-        with jax.enable_x64(True):
-            return float(exact.log_evidence(self._prior_joint, self._stats))
-
-    def _check_fitted_attribute(self) -> None:
-        if not hasattr(self, "params_"):
-            raise AttributeError(f"This {type(self).__name__} is not fitted yet: call fit first.")
-
-    def _use_key(self, use: str, random_state=None) -> jax.Array:
-        """The key of one use: the caller's random_state, or the fitted object's own, split by the use's name."""
-        if random_state is not None:
-            key = as_key(random_state)
-        else:
-            key = jax.random.wrap_key_data(jax.numpy.asarray(self._key_data), impl=self._key_kind)
-        return jax.random.fold_in(key, sum(use.encode()))
+        raise NotImplementedError
 
     # -- more rows, fewer rows
     @available_if(_keeps_statistics)
@@ -334,9 +304,26 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         checks.unchanged_settings(self)
         if classes is not None and not np.array_equal(self._announced(classes), self.classes_):
             raise ValueError(f"classes={list(classes)} differ from those of the first call: {self.classes_.tolist()}.")
-        x, labels = self._read_training(X, y, sample_weight, reset=False)
-        self._learn(self._prior_joint.merge(self._stats, self._statistics(x, labels)))
+        before = self._schema, self._stats
+        try:
+            self._grow(X)
+            x, labels = self._read_training(X, y, sample_weight, reset=False)
+            joint = self._joint(len(self.classes_), self.n_features_in_)
+            self._learn(joint.merge(self._stats, self._statistics(x, labels)))
+        except BaseException:
+            self._schema, self._stats = before
+            raise
         return self
+
+    def _grow(self, X) -> None:
+        """Take in the categories that come with more rows (those of a category dtype are fixed)."""
+        if "category" not in self._schema.kinds:
+            return
+        if hasattr(X, "columns"):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        schema, places = self._schema.grown(X, owner=type(self).__name__)
+        self._stats = _recoded(self._stats, self._plan, places, schema.sizes())
+        self._schema = schema
 
     @available_if(_keeps_statistics)
     @float64
@@ -349,8 +336,10 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         checks.mergeable(self, other)
         classes = np.unique(np.concatenate([self.classes_, other.classes_]))
         new = self._empty_copy(classes)
-        joint = new._joint(len(classes), self.n_features_in_)
-        new._learn(joint.merge(_spread(self, classes), _spread(other, classes)))
+        new._schema, mine, theirs = self._schema.union(other._schema)
+        joint, sizes = new._joint(len(classes), self.n_features_in_), new._schema.sizes()
+        a = _recoded(_spread(self, classes), self._plan, mine, sizes)
+        new._learn(joint.merge(a, _recoded(_spread(other, classes), self._plan, theirs, sizes)))
         return new
 
     @available_if(_keeps_statistics)
@@ -371,58 +360,23 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def _empty_copy(self, classes: np.ndarray):
         """A clone with this estimator's columns and key, to be given other statistics."""
         new = clone(self)
-        for name in ("n_features_in_", "feature_names_in_", "_schema", "_label_schema", "_key_data", "_key_kind"):
+        for name in ("n_features_in_", "feature_names_in_", "_plan", "_schema", "_label_schema", "_key_data", "_key_kind"):
             if hasattr(self, name):
                 setattr(new, name, getattr(self, name))
         new.classes_ = classes
         return new
 
-    def with_priors(self, priors):
-        """A copy with other class probabilities (in the order of `classes_`, or "uniform"); nothing is refitted.
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from bayesgen import LDA
-        >>> clf = LDA().fit(np.array([[0.0], [1.0], [2.0], [3.0]]), [0, 0, 0, 1])
-        >>> clf.with_priors("uniform").priors_
-        array([0.5, 0.5])
-        """
-        check_is_fitted(self)
-        new = copy.copy(self)
-        new._rows = getattr(self, "_rows", None)
-        new.priors = priors
-        fixed = ClassPrior(0.0, checks.class_probabilities(priors, len(self.classes_)))
-        new._prior_joint = _replace(self._prior_joint, class_prior=fixed)
-        new._posterior = None if self._posterior is None else _replace(self._posterior, class_prior=fixed)
-        new.params_ = self.params_ | {"class_probs": fixed.fixed}
-        new._working = self._working | {"class_probs": fixed.fixed}
-        new.priors_, new._draws, new._settings = fixed.fixed, None, new.get_params()
-        return new
-
-    @float64
-    def loo_predict_proba(self) -> np.ndarray:
-        """Class probabilities (n, K) of each training row by the model without that row, without refitting.
-
-        The class probabilities are re-estimated as a refit would (given `priors` stay); the prior's numbers are kept. Of a
-        row of weight w > 1 one copy is left out, as whole weights are repeated rows.
-        """
-        check_is_fitted(self)
-        x, labels = checks.training_rows(self)
-        checks.can_leave_one_out(self)
-        table = predict.leave_one_out(self._prior_joint, self._stats, x, labels, self._method)
-        checks.left_out(self, table, labels)
-        return np.exp(table)
+def _recoded(stats: JointStats, plan: Plan, places: list, sizes: tuple[int, ...]) -> JointStats:
+    """Statistics over longer lists of categories; places[j] are the new codes of column j's old ones."""
+    blocks = []
+    for (_, columns, family), part in zip(plan, stats.blocks, strict=True):
+        mine = range(len(sizes)) if columns is None else columns
+        blocks.append(family.recode(part, [places[j] for j in mine], tuple(sizes[j] for j in mine)))
+    return stats._replace(blocks=tuple(blocks))
 
 
-def _replace(joint: Joint, **changes) -> Joint:
-    new = copy.copy(joint)
-    for name, value in changes.items():
-        object.__setattr__(new, name, value)
-    return new
-
-
-def _on_host(tree: Any) -> Any:
+def on_host(tree: Any) -> Any:
     """NumPy leaves: they mean the same inside and outside a double-precision context."""
     return jax.tree_util.tree_map(np.asarray, tree)
 

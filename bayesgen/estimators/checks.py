@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bayesgen import predict
+from bayesgen import predict, tables
+from bayesgen.families.counts import Counting
 from bayesgen.families.gaussian import Gaussian
+from bayesgen.families.poisson import Poisson
 
 SINGULAR_REMEDY = "Use method='map' (a weak prior), ridge=..., or RDA."
 
@@ -19,6 +21,12 @@ def gaussian_blocks(joint, stats):
     """(block, statistics) of the blocks that the rules on covariances speak of."""
     pairs = zip(joint.blocks, stats.blocks, strict=True)
     return [(block, part) for block, part in pairs if isinstance(block.family, Gaussian)]
+
+
+def counting_blocks(joint, stats):
+    """(block, statistics) of the discrete blocks."""
+    pairs = zip(joint.blocks, stats.blocks, strict=True)
+    return [(block, part) for block, part in pairs if isinstance(block.family, Counting)]
 
 
 def label(estimator, k: int) -> str:
@@ -92,20 +100,93 @@ def refuse_missing_labels(missing: np.ndarray) -> None:
         )
 
 
-def refuse_missing_cells(x: np.ndarray, schema) -> None:
+def refuse_missing_cells(block, x, schema) -> None:
+    """A full covariance has no statistics of rows with gaps."""
+    x = block.take_host(x)
     if not predict.has_missing(x):
         return
     missing = np.isnan(x)
     j = int(np.argmax(missing.sum(0)))
     raise ValueError(
         f"Input X contains NaN: {int(missing.any(1).sum())} of {len(x)} rows have missing cells (most in "
-        f"{column(schema, j)}: {int(missing[:, j].sum())}). A full covariance cannot be trained on them yet: drop "
-        "these rows, or use GaussianNB or covariance='diag' or 'spherical', which train on the observed cells. At predict "
-        "time missing cells are fine."
+        f"{column(schema, block.column(j))}: {int(missing[:, j].sum())}). A full covariance cannot be trained on them yet: "
+        "drop these rows, or use GaussianNB or covariance='diag' or 'spherical', which train on the observed cells. At "
+        "predict time missing cells are fine."
     )
 
 
-def statistics(joint, stats, estimator) -> None:
+def complement(logs: np.ndarray, estimator) -> None:
+    """Without smoothing a word that no other class has makes the weights infinite."""
+    bad = np.argwhere(~np.isfinite(logs))
+    if len(bad):
+        k, j = bad[0]
+        raise ValueError(
+            f"{column(estimator._schema, int(j))} does not occur outside class {label(estimator, k)}: its weight is "
+            "infinite without smoothing. Use alpha above 0."
+        )
+
+
+def refuse_sparse(X, plan, owner: str) -> None:
+    """A sparse matrix, where some family needs all the cells."""
+    if not tables.is_sparse(X):
+        return
+    for _, _, family in plan:
+        if not family.takes_sparse:
+            raise tables.NotANumber(
+                f"Sparse data was passed to {owner}, but a {type(family).__name__} block needs a dense table: give "
+                "X.toarray(). BernoulliNB, MultinomialNB, ComplementNB and PoissonNB take sparse matrices as they are."
+            )
+
+
+def refuse_missing_counts(x, plan, schema) -> None:
+    """Multinomial counts with gaps: the row's total is part of the density, so the others have no density alone."""
+    if tables.is_sparse(x):
+        return
+    for _, columns, family in plan:
+        part = x if columns is None else x[:, list(columns)]
+        if not family.takes_missing and predict.has_missing(part):
+            i, j = np.argwhere(np.isnan(part))[0]
+            raise ValueError(
+                f"Input X contains NaN: {column(schema, int(j) if columns is None else columns[j])}, row {i}. Multinomial "
+                "counts cannot have missing cells, because a row's total is part of its density. Drop the row, write 0 if "
+                "nothing was counted, or take PoissonNB, whose columns are independent."
+            )
+
+
+def family_fits(family, d: int) -> None:
+    """Whether the numbers of a family have the shapes that d columns need."""
+    if isinstance(family, Gaussian):
+        prior_fits(family, d)
+    for name in ("alpha", "beta"):
+        shape = np.shape(getattr(family, name, 0.0))
+        if isinstance(family, Counting) and shape not in ((), (d,)):
+            raise ValueError(f"{name} has shape {shape}, but there are {d} columns: give a number or {d} of them.")
+
+
+def smoothing(name: str, value, *, vector: bool = True) -> None:
+    """alpha and beta: not negative, finite; one number, or one per column."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        number(name, value, low=0.0)
+        return
+    try:
+        values = np.asarray(value, float)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if not vector or values.ndim != 1 or not values.size or not np.isfinite(values).all() or values.min() < 0:
+        raise ValueError(f"{name}={value!r}: must be a number at least 0" + (", or one for each column." if vector else "."))
+
+
+def few_enough_draws(estimator, numbers_per_draw: int, most: int) -> None:
+    if numbers_per_draw * estimator.num_draws > most:
+        gigabytes = 8e-9 * numbers_per_draw * estimator.num_draws
+        raise MemoryError(
+            f"draws_ would take {gigabytes:.0f} GB: {estimator.num_draws} draws of {numbers_per_draw} numbers. Set "
+            f"num_draws to {max(1, most // numbers_per_draw)} or fewer. Intervals and predict_proba_draws work piece by "
+            "piece and do not need the memory."
+        )
+
+
+def statistics(joint, stats, estimator, *, needs_counts: bool = True) -> None:
     """Whether the method is defined for these counts."""
     labels = np.asarray(stats.labels)
     if not labels.sum() > np.finfo(float).tiny:
@@ -117,33 +198,58 @@ def statistics(joint, stats, estimator) -> None:
             "method='map'."
         )
     for block, part in gaussian_blocks(joint, stats):
-        _gaussian_counts(block.family, part, estimator)
+        _gaussian_counts(block, part, estimator)
+    for block, part in counting_blocks(joint, stats) if needs_counts else ():
+        _discrete_counts(block, part, estimator)
 
 
-def _gaussian_counts(family, stats, estimator) -> None:
+def _discrete_counts(block, stats, estimator) -> None:
+    """Without smoothing a class needs at least one observed cell in every column."""
+    family = block.family
+    number = "beta" if isinstance(family, Poisson) else "alpha"
+    prior = np.min(getattr(family, number)) > 0
+    always = estimator.method == "posterior" and number == "alpha"  # Beta(1, 1) and Dirichlet(1) are proper
+    if always or (prior and estimator.method != "mle"):
+        return
+    weight = np.asarray(stats.weight)
+    remedy = f"Use method='map' with {number} above 0."
+    if weight.ndim == 1 and (np.asarray(stats.total).sum(1) <= 0).any():
+        k = int(np.argmin(np.asarray(stats.total).sum(1)))
+        raise ValueError(f"All the counts of class {label(estimator, k)} are 0: their shares are undefined. {remedy}")
+    if weight.ndim == 2 and (weight <= 0).any():
+        k, j = np.argwhere(weight <= 0)[0]
+        raise ValueError(
+            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, block.column(j))}: "
+            f"method={estimator.method!r} cannot estimate it without a prior. {remedy}"
+        )
+
+
+def _gaussian_counts(block, stats, estimator) -> None:
+    family = block.family
     structure = family.covariance
     weight = np.asarray(structure.cells(stats).weight)
     if estimator.method == "mle":
-        _mle_counts(family, weight, estimator)
+        _mle_counts(block, weight, estimator)
     elif family.prior.flat and (weight <= 0).any():
         k, j = np.argwhere(weight <= 0)[0]
         raise ValueError(
-            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, j)}, and the prior has "
-            "strength 0: the mean of the class is undefined. Use prior='auto' (not RDA), or drop the class."
+            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, block.column(j))}, and the "
+            "prior has strength 0: the mean of the class is undefined. Use prior='auto' (not RDA), or drop the class."
         )
     elif not family.prior.proper:
         _posterior_is_proper(family, stats, estimator)
 
 
-def _mle_counts(family, weight: np.ndarray, estimator) -> None:
+def _mle_counts(block, weight: np.ndarray, estimator) -> None:
+    family = block.family
     lost = 1.0 if family.unbiased else 0.0
     free = (weight - lost).sum(0) if family.tied else (weight - lost).min(0)
     where = np.argwhere(weight <= 0)
     if len(where):
         k, j = where[0]
         raise ValueError(
-            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, j)}: method='mle' cannot "
-            "estimate it. Use method='map'."
+            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, block.column(j))}: "
+            "method='mle' cannot estimate it. Use method='map'."
         )
     if (free <= 0).any():
         k = int(np.argmin(weight.min(1)))
@@ -188,7 +294,7 @@ def estimates(joint, stats, params, estimator) -> None:
             continue
         found = family.covariance.deficits(np.asarray(mine[family.covariance.key]), np.asarray(mine["mean"]))
         if found:
-            raise ValueError(_singular(family, part, found[0], estimator))
+            raise ValueError(_singular(block, part, found[0], estimator))
 
 
 def _mode_exists(family, stats, params, estimator) -> None:
@@ -206,7 +312,10 @@ def _mode_exists(family, stats, params, estimator) -> None:
 
 
 def representable(joint, stats, schema) -> None:
-    """Moments that overflow or underflow are no moments."""
+    """Moments that overflow or underflow are no moments, and sums of counts beyond 2^53 lose some of them."""
+    for _, part in counting_blocks(joint, stats):
+        if not (np.max(part.total, initial=0.0) < 2.0**53 and np.all(np.isfinite(part.weight))):
+            raise ValueError("The counts (or the weights) are too large for double precision: their sum is beyond 2^53.")
     for block, part in gaussian_blocks(joint, stats):
         weight, mean, scatter = (np.asarray(leaf) for leaf in block.family.covariance.cells(part))
         large = ~np.isfinite(weight) | ~np.isfinite(mean) | ~(scatter < 1e290)
@@ -215,7 +324,7 @@ def representable(joint, stats, schema) -> None:
         if len(bad):
             size = "large" if large.any() else "small"
             raise ValueError(
-                f"The cells of {column(schema, int(bad[0, 1]))} (or the weights) are too {size} for double "
+                f"The cells of {column(schema, block.column(bad[0, 1]))} (or the weights) are too {size} for double "
                 "precision: their squares cannot be represented. Rescale the column."
             )
 
@@ -245,15 +354,19 @@ def finite_covariances(estimator) -> None:
         )
 
 
-def _singular(family, stats, deficit: tuple[int, int, list[int]], estimator) -> str:
+def _singular(block, stats, deficit: tuple[int, int, list[int]], estimator) -> str:
     k, rank, columns = deficit
+    family = block.family
     counts = np.asarray(family.covariance.cells(stats).weight).max(1)
     who = "The pooled covariance" if family.tied else f"The covariance of class {label(estimator, k)}"
     rows = f"{counts.sum():g} rows in {len(counts)} class(es)" if family.tied else f"{counts[k]:g} row(s)"
-    names = ", ".join(column(estimator._schema, j) for j in columns[:5]) + (", ..." if len(columns) > 5 else "")
+    names = ", ".join(column(estimator._schema, block.column(j)) for j in columns[:5]) + (
+        ", ..." if len(columns) > 5 else ""
+    )
     constant = f" Constant: {names}." if columns else ""
     return (
-        f"{who} is singular: rank {rank}, but there are {estimator.n_features_in_} columns; it comes from {rows}.{constant} "
+        f"{who} is singular: rank {rank}, but there are {block.num_features(estimator.n_features_in_)} columns; it comes "
+        f"from {rows}.{constant} "
         f"method={estimator.method!r} is not defined here. {SINGULAR_REMEDY}"
     )
 
@@ -273,11 +386,21 @@ def mergeable(estimator, other) -> None:
         raise ValueError("Cannot merge: the labels of one are text, of the other numbers.")
     if estimator.n_features_in_ != other.n_features_in_ or names != theirs_:
         raise ValueError("Cannot merge: the two were fitted on different columns.")
+    for (a, columns, _), (b, columns_, _) in zip(estimator._plan, other._plan, strict=False):
+        if (a, columns) != (b, columns_) or len(estimator._plan) != len(other._plan):
+            raise ValueError(
+                f"Cannot merge: the columns have other families, {a} over {columns} here, {b} over {columns_} in the other. "
+                "State the family of each column when you construct them."
+            )
 
 
 def _same(a: Any, b: Any) -> bool:
     if dataclasses.is_dataclass(a) and type(a) is type(b):
         return all(_same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return list(a) == list(b) and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
     try:
         return np.array_equal(np.asarray(a), np.asarray(b), equal_nan=True)
     except TypeError:  # text and objects know no NaN
@@ -304,13 +427,63 @@ def removable(estimator, gone) -> None:
             k, j = bad[0]
             raise ValueError(
                 f"Forgetting leaves a negative scatter in class {label(estimator, k)}, "
-                f"{column(estimator._schema, j)}: these rows were not all in the fit."
+                f"{column(estimator._schema, block.column(j))}: these rows were not all in the fit."
             )
+    for (block, have), (_, less) in zip(counting_blocks(joint, estimator._stats), counting_blocks(joint, gone), strict=True):
+        _counts_removable(block, have, less, estimator)
+
+
+def _counts_removable(block, have, less, estimator) -> None:
+    bad = np.argwhere(np.asarray(less.total) > np.asarray(have.total) + 1e-9 * np.maximum(np.asarray(have.total), 1))
+    if len(bad):
+        k, place = bad[0]
+        sizes = getattr(block.family, "sizes", None)
+        j = place if sizes is None else np.repeat(np.arange(len(sizes)), sizes)[place]
+        raise ValueError(
+            f"Forgetting leaves a negative count in class {label(estimator, k)}, "
+            f"{column(estimator._schema, block.column(j))}: these rows were not all in the fit."
+        )
 
 
 def has_prior(estimator) -> None:
     if estimator._stats is None:
         raise ValueError("This classifier was made from parameters: it has no prior, and so no model to sample them from.")
+
+
+def reference_class(reference, classes: np.ndarray) -> int:
+    """`reference=` of explain as a position in classes."""
+    if len(classes) < 2:
+        raise ValueError("explain compares classes, but this classifier has only one.")
+    if reference is None:
+        return 0
+    found = np.flatnonzero([bool(name == reference) for name in classes.tolist()])
+    if len(found) != 1:
+        raise ValueError(f"reference={reference!r} is none of the classes: {classes.tolist()[:10]}.")
+    return int(found[0])
+
+
+def names_of_features(given, schema, d: int) -> list:
+    """`feature_names=`, or the table's own names."""
+    if given is None:
+        return schema.labels if schema.columns is None else schema.columns.tolist()
+    names = list(given)
+    if len(names) != d:
+        raise ValueError(f"feature_names has {len(names)} names for {d} columns.")
+    return names
+
+
+def given_counts(fixed: np.ndarray, plan, schema) -> None:
+    """Cells of a multinomial block cannot be fixed one by one."""
+    for _, columns, family in plan:
+        mine = np.arange(len(fixed)) if columns is None else np.asarray(columns)
+        if not family.takes_missing and not np.isnan(fixed[mine]).all():
+            j = int(mine[~np.isnan(fixed[mine])][0])
+            raise ValueError(f"given has {column(schema, j)}, a multinomial count: the counts of a row are drawn together.")
+
+
+def dense_model(X) -> None:
+    if tables.is_sparse(X):
+        raise TypeError("The NumPyro model takes dense rows: give X.toarray() (of a few rows).")
 
 
 def model_shapes(x, y, num_rows, d: int) -> None:
@@ -340,9 +513,11 @@ def training_rows(estimator):
 def can_leave_one_out(estimator) -> None:
     """Under mle every class must stay estimable without one row."""
     counts = np.asarray(estimator._stats.labels)
+    if estimator._method == "mle" and (counts < 2).any():
+        _refuse_to_leave_one_out(estimator, int(np.argmin(counts)))
     for block, _ in gaussian_blocks(estimator._prior_joint, estimator._stats):
         structure, tied = block.family.covariance, block.family.tied
-        least = 2 if tied else structure.least_rows(estimator.n_features_in_) + 1
+        least = 2 if tied else structure.least_rows(block.num_features(estimator.n_features_in_)) + 1
         if estimator._method == "mle" and (counts < least).any():
             _refuse_to_leave_one_out(estimator, int(np.argmin(counts)))
 
@@ -357,7 +532,7 @@ def left_out(estimator, table: np.ndarray, labels) -> None:
 def _refuse_to_leave_one_out(estimator, k: int) -> None:
     raise ValueError(
         f"Class {label(estimator, k)} has {estimator._stats.labels[k]:g} row(s): without one of them "
-        f"method={estimator._method!r} is not defined. Use method='map' or 'posterior' with prior='auto', or more rows."
+        f"method={estimator._method!r} is not defined. Use method='map' or 'posterior' with a prior, or more rows."
     )
 
 

@@ -6,26 +6,11 @@ import numpy as np
 
 from bayesgen import tables
 from bayesgen.estimators import checks
+from bayesgen.estimators.docs import with_common
 from bayesgen.estimators.uses import GenerativeClassifierBase
 from bayesgen.families.gaussian import Gaussian
 from bayesgen.joint import Block, ClassPrior, Joint
 from bayesgen.moments import rank
-
-COMMON = """    method : {"map", "mle", "posterior"}
-        Maximum likelihood (no prior), the mode of the posterior, or the whole posterior.
-    engine : {"auto", "exact"}
-        The posterior of this family is exact in closed form.
-    priors : array (K,), "uniform" or None
-        Fixed class probabilities in the order of `classes_`; None estimates them.
-    class_smoothing : float, default 0
-        Class probabilities have the prior Dirichlet(1 + class_smoothing).
-    num_draws : int, default 1000
-        Draws of the posterior behind `draws_`, intervals and `predict_proba_draws`.
-    random_state : int, numpy Generator, JAX key or None
-    unlabelled : label or None
-        A value of y that stands for a missing label.
-    handle_unknown : {"error", "missing"}
-        For categories that were not seen in training (Gaussian columns have none)."""
 
 FITTED = """    classes_ : array (K,)
     priors_ : array (K,)
@@ -43,8 +28,7 @@ FITTED = """    classes_ : array (K,)
 
 def documented(cls):
     """Write the shared parts of the docstrings once."""
-    cls.__doc__ = cls.__doc__.replace("{common}", COMMON.strip()).replace("{fitted}", FITTED.strip())
-    return cls
+    return with_common(cls, FITTED)
 
 
 class GaussianClassifier(GenerativeClassifierBase):
@@ -52,12 +36,6 @@ class GaussianClassifier(GenerativeClassifierBase):
 
     def _family(self) -> Gaussian:
         raise NotImplementedError
-
-    def _joint(self, num_classes: int, num_features: int) -> Joint:
-        family = self._family()
-        checks.prior_fits(family, num_features)
-        blocks = (Block("gaussian", family),)
-        return Joint(self._class_prior(num_classes), blocks, num_classes, num_features)
 
     @property
     def means_(self) -> np.ndarray:
@@ -88,6 +66,7 @@ class GaussianClassifier(GenerativeClassifierBase):
         estimator._describe(feature_names)
         cov = cov if estimator._family().tied else cov[order]
         family = estimator._family().bare()
+        estimator._plan = (("gaussian", None, family),)
         joint = Joint(ClassPrior(0.0, probs), (Block("gaussian", family),), len(classes), means.shape[1])
         params = {"class_probs": probs, "mean": means[order], family.covariance.key: np.asarray(cov, float)}
         estimator._set_fitted(joint, None, None, params, params)

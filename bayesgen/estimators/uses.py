@@ -6,23 +6,42 @@ import warnings
 
 import jax
 import numpy as np
+from scipy import sparse
 from scipy import stats as laws
 from sklearn.utils.validation import check_is_fitted
 
-from bayesgen import predict, tables
+from bayesgen import outliers, predict, tables
 from bayesgen.estimators import checks
-from bayesgen.estimators.base import GenerativeBase, float64
+from bayesgen.estimators.base import float64
+from bayesgen.estimators.explain import Explains
+from bayesgen.estimators.fitted import KEPT_DRAWS
 from bayesgen.families.gaussian import Gaussian
 
 INTERVAL_CELLS = 2**22  # probabilities held at once: draws x rows x classes
 
 
-class GenerativeClassifierBase(GenerativeBase):
+class GenerativeClassifierBase(Explains):
     """The uses of a fitted joint. Missing cells (NaN, None, pd.NA) are integrated out everywhere, exactly."""
 
-    def _rows_to_score(self, X) -> np.ndarray:
-        check_is_fitted(self)
-        return self._read(X)
+    def __init__(
+        self,
+        method="map",
+        engine="auto",
+        priors=None,
+        class_smoothing=0.0,
+        num_draws=1000,
+        random_state=None,
+        unlabelled=None,
+        handle_unknown="error",
+    ):
+        self.method = method
+        self.engine = engine
+        self.priors = priors
+        self.class_smoothing = class_smoothing
+        self.num_draws = num_draws
+        self.random_state = random_state
+        self.unlabelled = unlabelled
+        self.handle_unknown = handle_unknown
 
     # -- classify
     @float64
@@ -85,7 +104,11 @@ class GenerativeClassifierBase(GenerativeBase):
         Their mean over s is not `predict_proba` (which averages the joint density, then normalises).
         """
         x = self._rows_to_score(X)
-        return predict.proba_draws(self._density, self.draws_, x)
+        return self._proba_draws(x)
+
+    def _proba_draws(self, x) -> np.ndarray:
+        parts = [predict.proba_draws(self._density, draws, x) for draws in self._pieces_of_draws()]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @float64
     def predict_proba_interval(self, X, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -96,12 +119,13 @@ class GenerativeClassifierBase(GenerativeBase):
         checks.number("level", level, 0.0, 1.0)
         x = self._rows_to_score(X)
         limits = ((1 - level) / 2, (1 + level) / 2)
-        out = np.empty((2, len(x), len(self.classes_)))
-        step = max(16, INTERVAL_CELLS // (len(self.draws_["class_probs"]) * len(self.classes_)))
-        for start in range(0, len(x), step):
+        out = np.empty((2, x.shape[0], len(self.classes_)))
+        # draws that are not kept are drawn again for every batch of rows: then take as many rows as memory allows
+        cells = INTERVAL_CELLS if self._draw_numbers() * self.num_draws <= KEPT_DRAWS else 32 * INTERVAL_CELLS
+        step = max(16, cells // ((self.num_draws if self._posterior is not None else 1) * len(self.classes_)))
+        for start in range(0, x.shape[0], step):
             rows = slice(start, start + step)
-            draws = predict.proba_draws(self._density, self.draws_, x[rows])
-            out[:, rows] = np.quantile(draws, limits, axis=0)
+            out[:, rows] = np.quantile(self._proba_draws(x[rows]), limits, axis=0)
         return out[0], out[1]
 
     # -- densities
@@ -121,10 +145,12 @@ class GenerativeClassifierBase(GenerativeBase):
     def outlier_pvalues(self, X, draws: int = 10_000, random_state=None) -> np.ndarray:
         """P(log p(X') ≤ log p(x)) for X' from the fitted model, on the observed cells of each row: (n,) in (0, 1].
 
-        Uniform for rows that come from the model; small for rows that it finds unusual. With one class the law of the
-        density is known (chi-square, or F under "posterior"); otherwise `draws` rows are simulated, shared by all the rows
-        and scored on each row's cells, and the p-value is (r + 1)/(m + 1). With many different patterns of missing cells
-        fewer of them are used per pattern, at least 500, so that the work stays bounded.
+        Uniform for rows that come from the model (at most uniform where columns are discrete, as equally likely rows count
+        as unusual too); small for rows that it finds unusual. Multinomial rows are compared with rows of the same total.
+        With one class of normal columns the law of the density is known (chi-square, or F under "posterior"); otherwise
+        `draws` rows are simulated, shared by all the rows and scored on each row's cells, and the p-value is
+        (r + 1)/(m + 1). With many different patterns of missing cells (or multinomial totals) fewer of them are used per
+        pattern, at least 500, so that the work stays bounded.
         """
         x = self._rows_to_score(X)
         checks.whole("draws", draws, low=1)
@@ -133,7 +159,7 @@ class GenerativeClassifierBase(GenerativeBase):
             return exact
         key_labels, key_rows = jax.random.split(self._use_key("outliers", random_state))
         labels = self._draw_labels(key_labels, draws)
-        return predict.simulated_tail(self._density, self._working, x, labels, key_rows)
+        return outliers.simulated_tail(self._density, self._working, x, labels, key_rows)
 
     def _exact_tail(self, x: np.ndarray) -> np.ndarray | None:
         """The tail of the quadratic form where it alone orders the density: one class, one elliptical block."""
@@ -186,15 +212,25 @@ class GenerativeClassifierBase(GenerativeBase):
         checks.whole("n", n, low=1)
         codes = self._sample_codes(y, n)
         key_labels, key_rows = jax.random.split(self._use_key("sample", random_state))
-        fixed = np.full(self.n_features_in_, np.nan) if given is None else self._schema.read_given(given)
+        fixed = self._fixed_cells(given)
         if np.isnan(fixed).all():
             drawn = self._draw_labels(key_labels, n)
             codes = np.where(codes >= 0, codes, drawn)
-            x = predict.sample(self._density, self._working, codes, key_rows)
+            draw = predict.sample_sparse if self._schema.container == "sparse" else predict.sample
+            x = draw(self._density, self._working, codes, key_rows)
         else:
             rows = np.tile(fixed, (n, 1))
             x, codes = predict.complete(self._density, self._working, rows, codes, key_rows)
+            x = sparse.csr_array(x) if self._schema.container == "sparse" else x
         return self._schema.write(x), self._label_schema.write(self.classes_[codes])
+
+    def _fixed_cells(self, given) -> np.ndarray:
+        """`given=` as one row, NaN where a cell is to be drawn."""
+        if given is None:
+            return np.full(self.n_features_in_, np.nan)
+        fixed = self._schema.read_given(given, self.handle_unknown)
+        checks.given_counts(fixed, self._plan, self._schema)
+        return fixed
 
     def _sample_codes(self, y, n: int) -> np.ndarray:
         if y is None or np.ndim(y) > 0 or hasattr(y, "iloc"):
@@ -212,9 +248,10 @@ class GenerativeClassifierBase(GenerativeBase):
         y : array-like (n,), optional
             The classes of the rows; where missing (or not given) the class is averaged over (drawn, with `draws`).
         draws : int, optional
-            None: the conditional mean E[x_mis | x_obs, D], one table. m: a list of m tables with the missing cells drawn;
-            under "posterior" each table has its own draw of the parameters from p(θ | D), as multiple imputation needs (the
-            new rows themselves do not update θ; `sample(given=...)` draws from the exact predictive instead).
+            None: the conditional mean E[x_mis | x_obs, D] (discrete columns: the mode), one table. m: a list of m tables
+            with the missing cells drawn; under "posterior" each table has its own draw of the parameters from p(θ | D), as
+            multiple imputation needs (the new rows themselves do not update θ; `sample(given=...)` draws from the exact
+            predictive instead).
         random_state : int, Generator, JAX key, optional
 
         Returns
@@ -222,14 +259,18 @@ class GenerativeClassifierBase(GenerativeBase):
         A table like X (or a list of them): same container, names, index, and observed cells.
         """
         x = self._rows_to_score(X)
-        codes = self._codes(y, len(x))
+        codes = self._codes(y, x.shape[0])
+        if draws is not None:
+            checks.whole("draws", draws, low=1)
+        if tables.is_sparse(X):  # nothing is missing in a sparse matrix
+            return X.copy() if draws is None else [X.copy() for _ in range(draws)]
         if draws is None:
-            return self._schema.fill(X, predict.impute(self._density, self._working, x, codes))
-        checks.whole("draws", draws, low=1)
+            filled = predict.impute(self._density, self._working, x, codes)
+            return self._schema.fill(X, filled, self.handle_unknown)
         keys = jax.random.split(self._use_key("impute", random_state), draws + 1)
         thetas = self._imputation_parameters(keys[0], draws)
         tables_ = (predict.complete(self._density, thetas[i], x, codes, keys[i + 1])[0] for i in range(draws))
-        return [self._schema.fill(X, table) for table in tables_]
+        return [self._schema.fill(X, table, self.handle_unknown) for table in tables_]
 
     def _imputation_parameters(self, key, m: int) -> list[dict[str, np.ndarray]]:
         if self._posterior is None:
@@ -248,6 +289,7 @@ class GenerativeClassifierBase(GenerativeBase):
         """
         check_is_fitted(self)
         checks.has_prior(self)
+        checks.dense_model(X)
         x = X if X is None or isinstance(X, jax.Array) else self._read(X)
         checks.model_shapes(x, y, num_rows, self.n_features_in_)
         # NumPy copies in the caller's precision: constants that one precision has traced must not meet another.

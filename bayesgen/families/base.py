@@ -81,6 +81,9 @@ class Family:
     """
 
     dims: ClassVar[dict[str, list[str]]] = {}
+    kind: ClassVar[str] = "number"  # what a cell is: "number", "count", "binary" or "category" (codes 0, 1, ...)
+    takes_missing: ClassVar[bool] = True  # whether rows may have missing cells
+    takes_sparse: ClassVar[bool] = False  # whether rows may come as a scipy.sparse matrix
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -108,14 +111,26 @@ class Family:
         """Log density (n, K) of each row under each class, missing (NaN) cells integrated out."""
         if isinstance(cells, Shared):
             x = jnp.where(jnp.asarray(cells.observed), x, jnp.nan)
+        if self.separable(params):
+            return jnp.sum(self.cell_log_prob(params, x), -1)
         density = self.distribution(params)
         missing = jnp.isnan(x)[:, None, :]
         value = jnp.where(missing, density.mean, x[:, None, :])
-        if isinstance(density, dist.Independent) and density.reinterpreted_batch_ndims == 1:
-            return jnp.sum(jnp.where(missing, 0.0, density.base_dist.log_prob(value)), -1)
         partly = jnp.any(missing, -1) & ~jnp.all(missing, -1)
         whole = jnp.where(jnp.all(missing, -1), 0.0, density.log_prob(value))
         return jnp.where(partly, jnp.nan, whole)
+
+    def separable(self, params: Params) -> bool:
+        """Whether columns are independent within the class, so that the log density is a sum over them."""
+        density = self.distribution(params)
+        return isinstance(density, dist.Independent) and density.reinterpreted_batch_ndims == 1
+
+    def cell_log_prob(self, params: Params, x: jax.Array) -> jax.Array:
+        """Each column's part of the log density, (n, K, p), 0 for missing cells (where the family is separable)."""
+        density = self.distribution(params)
+        missing = jnp.isnan(x)[:, None, :]
+        value = jnp.where(missing, density.mean, x[:, None, :])
+        return jnp.where(missing, 0.0, density.base_dist.log_prob(value))
 
     def sample(self, key: jax.Array, params: Params, y: jax.Array) -> jax.Array:
         """One row (n, p) for each class label in y (n,)."""
@@ -131,6 +146,22 @@ class Family:
         rows = self._independent(params).sample(key, (y.shape[0],))
         return jnp.where(jnp.isnan(x), rows[jnp.arange(y.shape[0]), y], x)
 
+    def fill(self, params: Params, x: jax.Array, share: jax.Array, cells: Cells | None = None) -> jax.Array:
+        """Each row with its missing cells at their mean (discrete families: mode), classes mixed by share (n, K)."""
+        return jnp.einsum("nk,nkd->nd", share, self.condition(params, x, cells))
+
+    def width(self, num_features: int) -> int:
+        """Numbers per row and class that `fill` works on."""
+        return num_features
+
+    def with_sizes(self, sizes: tuple[int, ...]) -> Family:
+        """A copy that knows how many categories each column has (families of categories)."""
+        return self
+
+    def recode(self, stats, places: list[np.ndarray], sizes: tuple[int, ...]):
+        """The statistics over longer lists of categories (families of categories)."""
+        return stats
+
     def _independent(self, params: Params) -> dist.Distribution:
         density = self.distribution(params)
         if density.event_shape != (1,) and not isinstance(density, dist.Independent):
@@ -138,7 +169,11 @@ class Family:
         return density
 
     def public(self, params: Params) -> Params:
-        """The parameters as users see them."""
+        """The parameters as users see them; leading axes of draws are kept."""
+        return params
+
+    def working(self, params: Params) -> Params:
+        """The sites of `model` in the form that densities are computed from."""
         return params
 
     def bare(self) -> Family:
@@ -225,8 +260,22 @@ class Conjugate(Family):
         return params
 
     def draw(self, key: jax.Array, num_classes: int, num_features: int) -> Params:
-        """One draw of the public parameters from `model`."""
-        return self.public(handlers.seed(self.model, key)(num_classes, num_features))
+        """One draw of the parameters from `model`."""
+        return self.working(handlers.seed(self.model, key)(num_classes, num_features))
+
+    def estimate(self, stats, method: str) -> Params:
+        """The parameters of the fitted density: mle, map, or the posterior's predictive."""
+        return self.update(stats).predictive() if method == "posterior" else getattr(self, method)(stats)
+
+    def left_out(self, stats, x: jax.Array, y: jax.Array, weight: jax.Array, method: str) -> jax.Array:
+        """Log density (n, K) of each row by the fit without it: from the statistics less the row's own."""
+
+        def one(row, code, w):
+            r = w * jax.nn.one_hot(code[None], len(jax.tree_util.tree_leaves(stats)[0]))
+            rest = self.remove(stats, self.stats(row[None], r))
+            return self.log_prob(self.estimate(rest, method), row[None])[0]
+
+        return jax.vmap(one)(x, y, weight)
 
 
 def log_prior(family: Family, theta: Params, num_classes: int, num_features: int) -> jax.Array:

@@ -137,7 +137,7 @@ class Gaussian(Conjugate):
         key = self.covariance.key
         return params[key] if key in params else self.covariance.invert(params["precision"])
 
-    def public(self, params: Params) -> Params:
+    def working(self, params: Params) -> Params:
         return {"mean": params["mean"], self.covariance.key: self._cov(params)}
 
     def sites(self, params: Params) -> Params:

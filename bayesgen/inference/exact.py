@@ -12,7 +12,7 @@ from bayesgen.joint import Joint, JointStats
 
 @partial(jax.jit, static_argnames="method")
 def point(joint: Joint, stats: JointStats, method: str) -> Params:
-    """The mle or map, as one flat dict of public parameters."""
+    """The mle or map, as one flat dict of parameters."""
     pairs = zip(joint.blocks, stats.blocks, strict=True)
     parts = [getattr(block.family, method)(s) for block, s in pairs]
     return joint.gather(joint.class_prior.estimate(stats.labels, method), parts)
@@ -34,15 +34,15 @@ def predictive(posterior: Joint, weight) -> Params:
 
 @jax.jit
 def expectation(posterior: Joint, weight) -> Params:
-    """Posterior means of the public parameters."""
+    """Posterior means of the parameters."""
     probs = posterior.class_prior.estimate(weight, "posterior")
     return posterior.gather(probs, [block.family.expectation() for block in posterior.blocks])
 
 
 # Compiling this takes seconds when optimised, running it milliseconds: the work is in LAPACK.
-@partial(jax.jit, static_argnames="num_draws", compiler_options={"xla_backend_optimization_level": 0})
-def _draws(posterior: Joint, weight, key: jax.Array, num_draws: int) -> Params:
-    """Draws with a leading axis."""
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+def _draws(posterior: Joint, weight, keys: jax.Array) -> Params:
+    """One draw for each key, with a leading axis."""
 
     def one(key):
         keys = jax.random.split(key, len(posterior.blocks) + 1)
@@ -51,13 +51,17 @@ def _draws(posterior: Joint, weight, key: jax.Array, num_draws: int) -> Params:
         pairs = zip(posterior.blocks, keys[1:], sizes, strict=True)
         return posterior.gather(probs, [block.family.draw(use, *size) for block, use, size in pairs])
 
-    return jax.vmap(one)(jax.random.split(key, num_draws))
+    return jax.vmap(one)(keys)
 
 
-def draws(posterior: Joint, weight, key: jax.Array, num_draws: int) -> Params:
-    """`num_draws` independent draws of the public parameters; the next power of two is drawn, to compile less."""
+def draws(posterior: Joint, weight, key: jax.Array, num_draws: int, piece: int | None = None, start: int = 0) -> Params:
+    """`num_draws` independent draws of the parameters, or of them those from `start` on, at most `piece` (a power of two).
+
+    The next power of two is drawn, to compile less.
+    """
     padded = 1 << (num_draws - 1).bit_length()
-    return {name: value[:num_draws] for name, value in _draws(posterior, weight, key, padded).items()}
+    keys = jax.random.split(key, padded)[start : start + min(piece or padded, padded)]
+    return {name: value[: num_draws - start] for name, value in _draws(posterior, weight, keys).items()}
 
 
 @jax.jit

@@ -1,0 +1,166 @@
+"""The categorical family: columns of categories, independent within the class.
+
+    f(x | y=k) = Π_j θ_kj[x_j],    θ_kj ~ Dirichlet(1 + α, ..., 1 + α) over the c_j categories of column j
+
+With n_c cells of category c among n: mle n_c/n, map (n_c + α)/(n + α c_j), posterior Dirichlet(1 + α + n_c),
+predictive categorical with its mean.
+
+Cells are codes 0, 1, ... The probabilities of all the columns are kept end to end, (K, T) with T = Σ c_j (see
+`ragged`); users see them as (K, p, C), 0 where a column has fewer than C categories.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.special import xlogy
+
+from bayesgen.families.base import Labels, Params, static
+from bayesgen.families.counts import Counting, Counts
+from bayesgen.linalg import Shared
+from bayesgen.ragged import RaggedDirichlet, layout, padded, spread, totals
+
+
+class Categorical(Counting):
+    """Columns of categories.
+
+    Parameters
+    ----------
+    alpha : float
+        Added to the count of every category: 1 is Laplace smoothing, 0 none.
+    sizes : tuple of int, optional
+        How many categories each column has; classifiers take it from the table.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> family = Categorical(alpha=1.0, sizes=(3,))
+    >>> stats = family.stats(np.array([[0.0], [0.0], [2.0]]), Labels(np.array([0, 0, 0]), 1))
+    >>> family.map(stats)["prob"].round(3).tolist()
+    [[0.5, 0.167, 0.333]]
+    """
+
+    sizes: Any = static(default=None)
+    kind: ClassVar[str] = "category"
+    takes_sparse: ClassVar[bool] = False
+
+    # -- sizes
+    def with_sizes(self, sizes: tuple[int, ...]) -> Categorical:
+        return dataclasses.replace(self, sizes=tuple(int(c) for c in sizes))
+
+    def resolve(self, x, r):
+        most = np.nanmax(np.asarray(x), axis=0, initial=0)
+        return self if self.sizes is not None else self.with_sizes(tuple(most + 1))
+
+    def width(self, num_features: int) -> int:
+        return sum(self.sizes)
+
+    def recode(self, stats: Counts, places: list[np.ndarray], sizes: tuple[int, ...]) -> Counts:
+        """The statistics over longer lists of categories: places[j] are the new codes of column j's old ones."""
+        total = np.zeros((len(stats.total), sum(sizes)))
+        starts, _ = layout(tuple(sizes))
+        total[:, np.concatenate([s + p for s, p in zip(starts, places, strict=True)])] = stats.total
+        return stats._replace(total=total)
+
+    # -- the model
+    def concentration(self):
+        """Parameters of the Dirichlet laws, end to end: the prior's, or with `counts` the posterior's."""
+        return 1.0 + self.alpha + (0.0 if self.counts is None else self.counts.total)
+
+    def model(self, num_classes: int, num_features: int) -> Params:
+        concentration = jnp.broadcast_to(self.concentration(), (num_classes, sum(self.sizes)))
+        with numpyro.plate("class", num_classes):
+            return {"prob": numpyro.sample("prob", RaggedDirichlet(concentration, self.sizes))}
+
+    def distribution(self, params: Params):
+        starts, _ = layout(self.sizes)
+        place = np.arange(max(self.sizes))
+        real = place < np.asarray(self.sizes)[:, None]
+        table = jnp.where(real, params["prob"][..., np.where(real, starts[:, None] + place, 0)], 0.0)
+        return dist.Categorical(probs=table).to_event(1)
+
+    def public(self, params: Params) -> Params:
+        return {"prob": padded(params["prob"], self.sizes)}
+
+    # -- densities
+    def _places(self, x, cells=None):
+        """(place of each cell's category in the vector of length T, whether the cell is observed)."""
+        observed = ~jnp.isnan(x)
+        if isinstance(cells, Shared):
+            observed = observed & jnp.asarray(cells.observed)
+        return jnp.where(observed, x, 0.0).astype(int) + layout(self.sizes)[0], observed
+
+    def log_prob(self, params: Params, x, cells=None):
+        place, observed = self._places(x, cells)
+        # places first: the gather then reads the K numbers of a category together
+        parts = jnp.log(params["prob"]).T[place]
+        return jnp.sum(jnp.where(observed[:, :, None], parts, 0.0), 1)
+
+    def cell_log_prob(self, params: Params, x):
+        place, observed = self._places(x)
+        return jnp.where(observed[:, None, :], jnp.moveaxis(jnp.log(params["prob"])[:, place], 0, 1), 0.0)
+
+    def sample(self, key, params: Params, y):
+        """By the inverse distribution function, all the classes and columns laid on one line."""
+        prob, sizes = params["prob"], self.sizes
+        starts, column = layout(sizes)
+        ends = jnp.cumsum(prob, 1)
+        ends = ends - spread(jnp.concatenate([jnp.zeros((len(prob), 1)), ends[:, starts[1:] - 1]], 1), sizes)
+        # exactly 1 at the end of each column, also where the last categories have probability 0
+        ends = ends / spread(ends[:, np.cumsum(sizes) - 1], sizes)
+        line = (ends + column + len(sizes) * jnp.arange(len(prob))[:, None]).ravel()
+        u = jax.random.uniform(key, (y.shape[0], len(sizes)))
+        spot = jnp.searchsorted(line, u + jnp.arange(len(sizes)) + len(sizes) * y[:, None], side="right")
+        return jnp.clip(spot - y[:, None] * len(column) - starts, 0, np.asarray(sizes) - 1).astype(float)
+
+    def fill(self, params: Params, x, share, cells=None):
+        """Missing cells at their mode: the category of largest probability, averaged over the classes."""
+        _, column = layout(self.sizes)
+        mixed = (share @ params["prob"]).T
+        best = jax.ops.segment_max(mixed, column, len(self.sizes), indices_are_sorted=True)
+        code = jnp.arange(len(column)) - layout(self.sizes)[0][column]
+        first = jnp.where(mixed >= best[column], code[:, None], len(column))
+        mode = jax.ops.segment_min(first, column, len(self.sizes), indices_are_sorted=True).T
+        return jnp.where(jnp.isnan(x), mode.astype(x.dtype), x)
+
+    # -- statistics
+    def sums(self, x, r):
+        place, observed = self._places(x)
+        weight = jnp.where(observed[None], r.T[:, :, None], 0.0)  # (K, n, p)
+        total = jnp.zeros((r.shape[1], sum(self.sizes))).at[:, place].add(weight)
+        return Counts(weight.sum(1), total, jnp.zeros(r.shape[1]))
+
+    def host_sums(self, x, labels: Labels):
+        k = labels.num_classes
+        total, starts = np.zeros((k, sum(self.sizes))), layout(self.sizes)[0]
+        for j, size in enumerate(self.sizes):
+            observed = ~np.isnan(x[:, j])
+            place = labels.codes[observed] * size + x[observed, j].astype(int)
+            weight = None if labels.weight is None else labels.weight[observed]
+            total[:, starts[j] : starts[j] + size] = np.bincount(place, weight, k * size).reshape(k, size)
+        return Counts(totals(total, self.sizes), total, np.zeros(k))
+
+    def log_likelihood(self, params: Params, stats: Counts):
+        return jnp.sum(xlogy(stats.total, params["prob"]))
+
+    # -- estimates
+    def _normalised(self, values):
+        return {"prob": values / spread(totals(jnp.asarray(values), self.sizes), self.sizes)}
+
+    def mle(self, stats: Counts) -> Params:
+        return self._normalised(stats.total)
+
+    def map(self, stats: Counts) -> Params:
+        return self._normalised(stats.total + self.alpha)
+
+    def predictive(self) -> Params:
+        return self._normalised(self.concentration())
+
+    expectation = predictive
+    centre = predictive
