@@ -220,7 +220,8 @@ def _unhashable(array, place: str, error: TypeError) -> Exception:
             hash(cell)
         except TypeError:
             return NotANumber(
-                f"{place}, row {i} is {cell!r:.60} ({error}). Make it a string, a number or a tuple, or drop the column."
+                f"{place}, row {i} is {cell!r:.60} ({error}: the argument must be a string, a number or a tuple). "
+                "Encode it, or drop the column."
             )
     return error
 

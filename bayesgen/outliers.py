@@ -18,8 +18,8 @@ from bayesgen.predict import BLOCK_CELLS, has_missing, log_density, sample, samp
 # Simulated rows scored per call, over all patterns (or totals), and the least per pattern.
 SIMULATION_BUDGET = 50_000_000
 LEAST_DRAWS = 500
-# Cells of simulated rows that are held at once where rows are scored on several patterns.
-HELD_CELLS = 2**26
+# Cells that are simulated at most, beyond LEAST_DRAWS rows, and held at once where rows are scored on several patterns.
+SIMULATED_CELLS, HELD_CELLS = 2**27, 2**26
 
 
 def simulated_tail(joint: Joint, params: Params, x, labels: np.ndarray, key) -> np.ndarray:
@@ -28,6 +28,7 @@ def simulated_tail(joint: Joint, params: Params, x, labels: np.ndarray, key) -> 
     One set of draws, of classes `labels`, serves all the rows; with many patterns only its first part is used. Equally
     likely draws count, so that the p-values of discrete rows are valid: P(p ≤ a) ≤ a.
     """
+    labels = labels[: max(LEAST_DRAWS, SIMULATED_CELLS // joint.num_features)]
     if any(not block.family.takes_missing for block in joint.blocks):
         return _tail_given_totals(joint, params, x, labels, key)
     score = log_density(joint, params, x)

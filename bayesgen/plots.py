@@ -1,4 +1,4 @@
-"""Pictures of what a fitted classifier says: class probabilities, synthetic rows, filled cells, outliers.
+"""Pictures of what a fitted classifier says: class probabilities, evidence, synthetic rows, filled cells, outliers.
 
 Every function draws on one matplotlib Axes (`ax`, by default a new one) and returns it. matplotlib is imported only when
 something is drawn.
@@ -260,3 +260,135 @@ def _label_points(ax, x: np.ndarray, y: np.ndarray, texts: Sequence[str]) -> Non
         arrow = {"arrowstyle": "-", "color": "#999999", "linewidth": 0.8}
         at = {"xytext": (3 * across, 10**place), "va": "center", "fontsize": 9, "color": INK}
         ax.annotate(text, (across, up), arrowprops=arrow, **at)
+
+
+def evidence(table: pd.DataFrame, *, row=None, cls=None, top: int = 12, title=None, ax=None):
+    """The evidence behind one answer as bars: what speaks for a class and what against it.
+
+    The prior comes first, then the features by the size of their log ratio, the small ones together, and the sum of all:
+    the log odds. Lines are the intervals of a posterior.
+
+    Parameters
+    ----------
+    table : data frame
+        `clf.explain(X)`.
+    row : int, optional
+        Which row of X; by default the first in the table.
+    cls : label, optional
+        Which class; by default the one of the largest log odds against the reference.
+    top : int, default 12
+        How many features get a bar of their own.
+    title : str, optional
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> table = pd.DataFrame({"row": 0, "class": "ill", "reference": "well", "feature": ["(prior)", "cough", "fever"],
+    ...                       "log_ratio": [0.0, 1.1, -2.0]})
+    >>> ax = evidence(table, ax=Figure().subplots())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['(prior)', 'fever', 'cough', 'sum: log odds']
+    """
+    part = _one_answer(table, row, cls)
+    bars = _bars(part, top)
+    ax, place = _axes(ax), np.arange(len(bars))
+    colours = [PALETTE[0] if value > 0 else PALETTE[5] for value in bars["log_ratio"]]
+    colours[-1] = INK
+    ax.barh(place, bars["log_ratio"], height=0.62, color=colours, zorder=2)
+    if "low" in bars:
+        ax.hlines(place, bars["low"], bars["high"], color="#111111", linewidth=1.2, alpha=0.8, zorder=3)
+    ax.axvline(0, color=INK, linewidth=0.8, zorder=1)
+    ax.axhline(len(bars) - 1.5, color="#dddddd", linewidth=0.8, zorder=0)
+    _down_the_side(ax, bars.index.tolist())
+    _write_values(ax, bars)
+    name, reference = part["class"].iloc[0], part["reference"].iloc[0]
+    ax.set_xlabel(f"log ratio:  \N{LEFTWARDS ARROW} for {reference}      for {name} \N{RIGHTWARDS ARROW}")
+    ax.grid(axis="x", color="#eeeeee", zorder=0)
+    _tidy(ax, f"{name} against {reference}" if title is None else title)
+    return ax
+
+
+def _one_answer(table: pd.DataFrame, row, cls) -> pd.DataFrame:
+    """The lines of one row and class of an `explain` table."""
+    row = table["row"].iloc[0] if row is None else row
+    mine = table[table["row"] == row]
+    if cls is None and len(mine):
+        cls = mine.groupby("class", sort=False)["log_ratio"].sum().idxmax()
+    mine = mine[mine["class"] == cls]
+    if mine.empty:
+        raise ValueError(f"The table has no row {row!r} with class {cls!r}.")
+    return mine
+
+
+def _bars(part: pd.DataFrame, top: int) -> pd.DataFrame:
+    """The bars from top to bottom, by name."""
+    values = [name for name in ("log_ratio", "low", "high") if name in part]
+    prior = part[part["feature"] == "(prior)"]
+    rest = part[part["feature"] != "(prior)"].sort_values("log_ratio", key=np.abs, ascending=False, kind="stable")
+    shown = pd.concat([prior, rest[:top]])
+    bars = shown[values].set_axis(shown["feature"].astype(str), axis=0)
+    if len(rest) > top:
+        small = pd.DataFrame({"log_ratio": rest["log_ratio"][top:].sum()}, index=[f"{len(rest) - top} others"])
+        bars = pd.concat([bars, small])
+    total = pd.DataFrame({"log_ratio": part["log_ratio"].sum()}, index=["sum: log odds"])
+    return pd.concat([bars, total])
+
+
+def _write_values(ax, bars: pd.DataFrame) -> None:
+    """Each bar's number beyond its end and its interval, with room for it."""
+    finite = bars.replace([np.inf, -np.inf], np.nan)
+    low, high = min(0.0, np.nanmin(finite.to_numpy())), max(0.0, np.nanmax(finite.to_numpy()))
+    margin = 0.02 * ((high - low) or 1.0)
+    for i, line in enumerate(finite.to_numpy()):
+        up = not line[0] < 0
+        end = np.nanmax([*line, 0.0]) + margin if up else np.nanmin([*line, 0.0]) - margin
+        side = "left" if up else "right"
+        ax.text(end, i, f"{bars['log_ratio'].iloc[i]:+.2f}", ha=side, va="center", fontsize=8.5, color=INK)
+    ax.set_xlim(low - 8 * margin, high + 8 * margin)
+
+
+def top_features(clf, cls, *, feature_names=None, top: int = 15, title=None, ax=None):
+    """The features that speak most for one class: log θ_k/θ_rest, θ_rest the average over the other classes.
+
+    Parameters
+    ----------
+    clf : fitted BernoulliNB or MultinomialNB
+    cls : label
+    feature_names : array-like (d,), optional
+        By default the names of the training table.
+    top : int, default 15
+    title : str, optional
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from bayesgen import MultinomialNB
+    >>> clf = MultinomialNB().fit(np.array([[3, 0, 1], [0, 4, 1]]), ["a", "b"])
+    >>> ax = top_features(clf, "b", feature_names=["x", "y", "z"], top=1, ax=Figure().subplots())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['y']
+    """
+    k = clf.classes_.tolist().index(cls)
+    prob, share = clf.params_["prob"], np.delete(clf.priors_, k)
+    rest = share / share.sum() @ np.delete(prob, k, axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = np.nan_to_num(np.log(prob[k]) - np.log(rest), nan=0.0)
+    names = np.asarray(getattr(clf, "feature_names_in_", np.arange(len(weight))) if feature_names is None else feature_names)
+    best = np.argsort(-weight, kind="stable")[:top]
+    ax = _axes(ax)
+    ax.barh(np.arange(len(best)), weight[best], height=0.62, color=_style(k)[0], zorder=2)
+    _down_the_side(ax, [str(name) for name in names[best]])
+    ax.set_xlabel("log ratio to the other classes")
+    ax.grid(axis="x", color="#eeeeee", zorder=0)
+    _tidy(ax, str(cls) if title is None else title)
+    return ax

@@ -203,9 +203,9 @@ def proba_draws(joint: Joint, draws: Params, x) -> np.ndarray:
     return out
 
 
-def _power_below(rows: int) -> int:
-    """A batch size: the power of two at or below, between 64 and BATCH_ROWS."""
-    return min(max(64, 1 << max(rows, 1).bit_length() - 1), BATCH_ROWS)
+def _power_below(rows: int, least: int = 64) -> int:
+    """A batch size: the power of two at or below, between `least` and BATCH_ROWS."""
+    return min(max(least, 1 << max(rows, 1).bit_length() - 1), BATCH_ROWS)
 
 
 def quadratic(joint: Joint, params: Params, x: np.ndarray) -> np.ndarray:
@@ -238,10 +238,11 @@ def complete(joint: Joint, params: Params, x: np.ndarray, y: np.ndarray, key) ->
 
 def sample_batches(joint: Joint, params: Params, y: np.ndarray, key) -> Iterator[np.ndarray]:
     """A row for each class label in y, in batches."""
-    step = _power_below(BLOCK_CELLS // (joint.num_classes * joint.num_features))
+    # samplers of counts hold several arrays of the size of the batch
+    step = _power_below(BLOCK_CELLS // (joint.num_classes * joint.num_features), least=8)
     for start in range(0, len(y), step):
         part = y[start : start + step]
-        size = max(64, 1 << (len(part) - 1).bit_length())
+        size = max(min(64, step), 1 << (len(part) - 1).bit_length())
         rows = _sample(joint, params, jax.random.fold_in(key, start), _padded(part, size))
         yield np.asarray(rows)[: len(part)]
 

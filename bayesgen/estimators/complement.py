@@ -57,6 +57,7 @@ class ComplementNB(GenerativeBase):
         tags.input_tags.positive_only = True
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = False
+        tags.classifier_tags.poor_score = True
         return tags
 
     def _family(self) -> Multinomial:

@@ -21,6 +21,7 @@ class SparseRows(GenerativeClassifierBase):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.classifier_tags.poor_score = True  # on the normal clouds of scikit-learn's checks
         return tags
 
 
@@ -37,12 +38,16 @@ class LinearView(SparseRows):
                 f"{type(self).__name__} has no coef_ under method='posterior': the log odds of its predictive are not "
                 "linear. Use method='map', or explain(X)."
             )
+        if (params["prob"] == 0).any() or (isinstance(block.family, Bernoulli) and (params["prob"] == 1).any()):
+            raise AttributeError(
+                f"{type(self).__name__} has no coef_ here: a probability is 0 without smoothing, and its logarithm "
+                "infinite. Use method='map' with alpha above 0, or explain(X)."
+            )
         weights, constant = block.family.linear(params)
         with np.errstate(divide="ignore"):
             constant = constant + np.log(self.priors_)
         if len(constant) == 2:
-            with np.errstate(invalid="ignore"):
-                return weights[1:] - weights[:1], constant[1:] - constant[:1]
+            return weights[1:] - weights[:1], constant[1:] - constant[:1]
         return weights, constant
 
     @property
@@ -50,7 +55,7 @@ class LinearView(SparseRows):
         """Linear coefficients: two classes (1, d), more (K, d).
 
         With two classes x · coef_ + intercept_ is the log odds of classes_[1] against classes_[0]; with more, the softmax of
-        the K scores is `predict_proba`. Infinite where a probability is 0 (no smoothing). Rows must have no missing cells.
+        the K scores is `predict_proba`. Not there where a probability is 0 (no smoothing). For rows without missing cells.
         """
         return self._linear()[0]
 
@@ -187,6 +192,7 @@ class CategoricalNB(GenerativeClassifierBase):
         tags = super().__sklearn_tags__()
         tags.input_tags.categorical = True
         tags.input_tags.string = True
+        tags.classifier_tags.poor_score = True
         return tags
 
     def _family(self) -> Family:

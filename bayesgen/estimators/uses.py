@@ -70,7 +70,7 @@ class GenerativeClassifierBase(Explains):
             warnings.warn(
                 f"{int(nowhere.sum())} row(s) have density 0 under every class (first: row {int(np.argmax(nowhere))}): "
                 "their class probabilities are the class prior.",
-                stacklevel=3,
+                stacklevel=4,
             )
         return table
 

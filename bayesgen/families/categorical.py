@@ -151,7 +151,7 @@ class Categorical(Counting):
 
     # -- estimates
     def _normalised(self, values):
-        return {"prob": values / spread(totals(jnp.asarray(values), self.sizes), self.sizes)}
+        return {"prob": values / spread(totals(values, self.sizes), self.sizes)}
 
     def mle(self, stats: Counts) -> Params:
         return self._normalised(stats.total)
