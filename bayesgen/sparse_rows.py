@@ -25,14 +25,15 @@ def chunks(x: sparse.csr_array) -> Iterator[slice]:
     yield from (slice(int(a), int(b)) for a, b in itertools.pairwise(edges))
 
 
-def log_joint(joint: Joint, params: Params, x: sparse.csr_array) -> np.ndarray:
-    """log p(x, y = k), (n, K)."""
+def log_joint(joint: Joint, params: Params, x: sparse.csr_array, *, constants: bool = True) -> np.ndarray:
+    """log p(x, y = k), (n, K); constants False: up to a number per row that all the classes share."""
     with np.errstate(divide="ignore"):
         out = np.tile(np.log(params["class_probs"]), (x.shape[0], 1))
     for rows in chunks(x):
         part = x if rows == slice(0, x.shape[0]) else x[rows]
         for block in joint.blocks:
-            out[rows] += block.family.log_prob_sparse(joint.params_of(block, params), block.take_host(part))
+            mine = joint.params_of(block, params)
+            out[rows] += block.family.log_prob_sparse(mine, block.take_host(part), constants=constants)
     return out
 
 
@@ -42,7 +43,7 @@ def log_density(joint: Joint, params: Params, x) -> np.ndarray:
 
 def log_proba(joint: Joint, params: Params, x) -> np.ndarray:
     """NaN where every class has density 0: the caller fills in the class prior and says so."""
-    table = log_joint(joint, params, x)
+    table = log_joint(joint, params, x, constants=False)
     with np.errstate(invalid="ignore"):
         return table - logsumexp(table, axis=1, keepdims=True)
 

@@ -12,6 +12,7 @@ from scipy import special as host_special
 
 Array = Any  # numpy on the host, jax inside jit
 
+TABLE = 4096  # factorials below are looked up
 STIRLING_FROM = 32.0  # from here on the series below is exact to the last bits
 
 
@@ -35,6 +36,16 @@ def log_rising(a: Array, x: Array) -> Array:
     big, small = xp.where(large, a, STIRLING_FROM), xp.where(large, 1.0, a)
     series = (big - 0.5) * xp.log1p(x / big) + x * xp.log(big + x) - x + _stirling_rest(big + x) - _stirling_rest(big)
     return xp.where(large, series, gammaln(small + x) - gammaln(small))
+
+
+def log_factorial(x: np.ndarray) -> np.ndarray:
+    """ln x! on the host; from a table where x are small whole numbers, which is what counts mostly are."""
+    if not x.size or not 0 <= (most := x.max()) < TABLE:
+        return host_special.gammaln(x + 1)
+    whole = x.astype(np.int32)
+    if not np.array_equal(whole, x):
+        return host_special.gammaln(x + 1)
+    return host_special.gammaln(np.arange(1.0, most + 2))[whole]
 
 
 def dot_logs(x: jax.Array, logs: jax.Array) -> jax.Array:

@@ -189,6 +189,8 @@ class Schema:
 
     def sizes(self) -> tuple[int, ...]:
         """The number of categories of each column, 0 where it has none."""
+        if "category" not in self.kinds:
+            return (0,) * len(self.kinds)
         return tuple(0 if categories is None else len(categories) for categories in self.categories)
 
     def read(self, X, *, owner: str, handle_unknown: str = "error"):

@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.naive_bayes import GaussianNB as PeerNB
 from threadpoolctl import threadpool_limits
+from timing import cell, least_times
 
 from bayesgen import LDA, QDA, GaussianNB
 
@@ -39,17 +40,6 @@ def make_table(rows: int, columns: int, classes: int, seed: int = 0) -> tuple[np
     return x, y
 
 
-def least_times(tasks: dict, repeats: int) -> dict[str, float]:
-    """Least seconds of each task, the tasks taking turns."""
-    best = dict.fromkeys(tasks, np.inf)
-    for _ in range(repeats):
-        for name, task in tasks.items():
-            start = time.perf_counter()
-            task()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
 def race(name: str, x: np.ndarray, y: np.ndarray, repeats: int) -> list[str]:
     ours, peer = (make() for make in PAIRS[name])
     ours.fit(x, y).predict_proba(x)  # compiles
@@ -57,8 +47,7 @@ def race(name: str, x: np.ndarray, y: np.ndarray, repeats: int) -> list[str]:
     gap = np.abs(ours.predict_proba(x[:10_000]) - peer.predict_proba(x[:10_000])).max()
     fit = least_times({"ours": lambda: ours.fit(x, y), "peer": lambda: peer.fit(x, y)}, repeats)
     use = least_times({"ours": lambda: ours.predict_proba(x), "peer": lambda: peer.predict_proba(x)}, repeats)
-    cells = [f"{t['ours'] * 1e3:.1f} | {t['peer'] * 1e3:.1f} | {t['peer'] / t['ours']:.2f}" for t in (fit, use)]
-    return [name, *cells, f"{gap:.1e}"]
+    return [name, cell(fit), cell(use), f"{gap:.1e}"]
 
 
 def print_ratios(x: np.ndarray, y: np.ndarray, repeats: int) -> None:

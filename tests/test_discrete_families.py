@@ -199,7 +199,9 @@ def chi_square(rows, every, probabilities):
 def test_drawn_rows_follow_the_enumerated_probabilities(law, x64):
     name, family, params = law
     every = every_row(name)
-    table = np.exp(by_scipy(name, params, every)) if len(every) < 500 else np.exp(family.log_prob(params, jnp.asarray(every)))
+    table = (
+        np.exp(by_scipy(name, params, every)) if len(every) < 500 else np.exp(family.log_prob(params, jnp.asarray(every)))
+    )
     y = np.arange(30_000) % K
     rows = np.asarray(jax.jit(family.sample)(jax.random.key(1), params, jnp.asarray(y)))
     for k in range(K):
@@ -263,14 +265,14 @@ def test_what_is_impossible_has_density_zero_in_sparse_rows_too(name):
 
 
 def test_categories_of_many_columns_are_drawn_right_in_single_precision():
-    # what users of clf.model meet: float32, hundreds of columns; half of the categories are impossible
-    p, n = 400, 4000
+    # what users of clf.model meet: float32, many columns; some categories are rare, some impossible
+    p, n = 2000, 400
     family = Categorical(1.0, sizes=(4,) * p)
-    prob = np.tile([0.5, 0.0, 0.002, 0.498], (2, p))
+    prob = np.tile([0.5, 0.499, 0.001, 0.0], (2, p))
     rows = np.asarray(family.sample(jax.random.key(0), {"prob": jnp.asarray(prob)}, jnp.arange(n) % 2))
     counts = np.stack([(rows == c).sum() for c in range(4)])
-    assert counts[1] == 0
-    assert stats.chisquare(counts[[0, 2, 3]], n * p * np.array([0.5, 0.002, 0.498])).pvalue > 1e-4
+    assert counts[3] == 0
+    assert stats.chisquare(counts[:3], n * p * prob[0, :3]).pvalue > 1e-4
 
 
 # -- law 5: closed form = model
@@ -414,7 +416,9 @@ def test_gradient_vanishes_at_interior_estimates(name, method, x64):
     stats_ = family.stats(x, Labels(y, K))
     point = host(getattr(family, method)(stats_))
     start, back = free(name, point)
-    np.testing.assert_allclose(np.asarray(next(iter(back(jnp.asarray(start)).values()))), next(iter(point.values())), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.asarray(next(iter(back(jnp.asarray(start)).values()))), next(iter(point.values())), rtol=1e-12
+    )
 
     def objective(z):
         sites = back(z)

@@ -202,7 +202,11 @@ def test_dot_logs_treats_impossible_events_as_numpy_would(x64):
         prob.flat[rng.permutation(12)[:zeros]] = 0
         with np.errstate(divide="ignore", invalid="ignore"):
             expected = np.where(x[:, None, :] > 0, x[:, None, :] * np.log(prob), 0.0).sum(-1)
-            for function in (dot_logs, jax.jit(dot_logs), jax.vmap(lambda row, logs: dot_logs(row[None], logs)[0], (0, None))):
+            for function in (
+                dot_logs,
+                jax.jit(dot_logs),
+                jax.vmap(lambda row, logs: dot_logs(row[None], logs)[0], (0, None)),
+            ):
                 np.testing.assert_allclose(function(jnp.asarray(x), jnp.log(prob)), expected, rtol=1e-12, atol=1e-12)
 
 

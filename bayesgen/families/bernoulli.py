@@ -76,7 +76,7 @@ class Bernoulli(Counting):
         return Counts(r.T @ observed, r.T @ ones, jnp.zeros(r.shape[1]))
 
     def host_sums(self, x, labels: Labels):
-        rows = indicator(labels).T
+        rows = indicator(labels)
         if sparse.issparse(x):
             total = (rows @ x).toarray()
         else:
@@ -111,7 +111,7 @@ class Bernoulli(Counting):
             absent = np.log1p(-params["prob"])
             return np.log(params["prob"]) - absent, absent.sum(1)
 
-    def log_prob_sparse(self, params: Params, x):
+    def log_prob_sparse(self, params: Params, x, *, constants: bool = True):
         prob = params["prob"]
         certain = prob == 1  # a column that was always 1: its absence is impossible
         with np.errstate(divide="ignore"):

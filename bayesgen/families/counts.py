@@ -29,10 +29,11 @@ class Counts(NamedTuple):
 
 
 def indicator(labels: Labels) -> sparse.csr_array:
-    """The weights r (n, K) of hard labels, one stored number per row."""
-    n = len(labels.codes)
-    data = np.ones(n) if labels.weight is None else np.asarray(labels.weight, float)
-    return sparse.csr_array((data, labels.codes, np.arange(n + 1)), shape=(n, labels.num_classes))
+    """The weights rᵀ (K, n) of hard labels, one stored number per row of the table."""
+    n, k = len(labels.codes), labels.num_classes
+    order = np.argsort(labels.codes, kind="stable")
+    data = np.ones(n) if labels.weight is None else np.asarray(labels.weight, float)[order]
+    return sparse.csr_array((data, order, np.searchsorted(labels.codes[order], np.arange(k + 1))), shape=(k, n))
 
 
 def seen(x: jax.Array, cells) -> tuple[jax.Array, jax.Array]:
@@ -48,6 +49,11 @@ def row_sums(values: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     nnz = len(values)
     rows = sparse.csr_array((np.ones(nnz), np.arange(nnz), indptr), shape=(len(indptr) - 1, nnz))
     return rows @ values
+
+
+def row_totals(values: np.ndarray, x: sparse.csr_array) -> np.ndarray:
+    """Sums of one number per stored cell over each row of x, (n,)."""
+    return sparse.csr_array((values, x.indices, x.indptr), shape=x.shape) @ np.ones(x.shape[1])
 
 
 def sparse_logs(x: sparse.csr_array, logs: np.ndarray) -> np.ndarray:
@@ -134,8 +140,8 @@ class Counting(Conjugate):
         return dataclasses.replace(self, alpha=0.0, counts=None)
 
     # -- sparse rows, on the host
-    def log_prob_sparse(self, params: Params, x: sparse.csr_array) -> np.ndarray:
-        """`log_prob` of sparse rows, (n, K)."""
+    def log_prob_sparse(self, params: Params, x: sparse.csr_array, *, constants: bool = True) -> np.ndarray:
+        """`log_prob` of sparse rows, (n, K); constants False: up to a number per row that all the classes share."""
         raise NotImplementedError
 
     def present(self, params: Params, x: sparse.csr_array) -> tuple[np.ndarray, np.ndarray | None, str]:

@@ -18,11 +18,10 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import xlogy
 from scipy import sparse
-from scipy.special import gammaln as host_gammaln
 
 from bayesgen.families.base import Labels, Params
-from bayesgen.families.counts import Counting, Counts, indicator, row_sums, sparse_logs
-from bayesgen.special import dot_logs, log_coefficient, log_rising
+from bayesgen.families.counts import Counting, Counts, indicator, row_sums, row_totals, sparse_logs
+from bayesgen.special import dot_logs, log_coefficient, log_factorial, log_rising
 
 CHUNK = 2**21  # stored cells x classes at a time
 
@@ -118,17 +117,17 @@ class Multinomial(Counting):
         return Counts(r.sum(0), r.T @ x, r.T @ log_coefficient(x))
 
     def host_sums(self, x, labels: Labels):
-        rows = indicator(labels).T
+        rows = indicator(labels)
         if sparse.issparse(x):
             total, constant = (rows @ x).toarray(), self._coefficient(x)
         else:
-            total, constant = rows @ x, host_gammaln(x.sum(1) + 1) - host_gammaln(x + 1).sum(1)
+            total, constant = rows @ x, log_factorial(x.sum(1)) - log_factorial(x).sum(1)
         return Counts(labels.counts(), total, rows @ constant)
 
     def _coefficient(self, x: sparse.csr_array) -> np.ndarray:
         """Log multinomial coefficient of sparse rows, (n,)."""
         totals = np.asarray(x.sum(1)).ravel()
-        return host_gammaln(totals + 1) - row_sums(host_gammaln(x.data + 1)[:, None], x.indptr)[:, 0]
+        return log_factorial(totals) - row_totals(log_factorial(x.data), x)
 
     def log_likelihood(self, params: Params, stats: Counts):
         return jnp.sum(xlogy(stats.total, params["prob"])) + jnp.sum(stats.constant)
@@ -155,17 +154,18 @@ class Multinomial(Counting):
         with np.errstate(divide="ignore"):
             return np.log(params["prob"]), np.zeros(len(params["prob"]))
 
-    def log_prob_sparse(self, params: Params, x):
+    def log_prob_sparse(self, params: Params, x, *, constants: bool = True):
+        coefficient = self._coefficient(x)[:, None] if constants else 0.0
         if "concentration" not in params:
-            return sparse_logs(x, self.linear(params)[0]) + self._coefficient(x)[:, None]
+            return sparse_logs(x, self.linear(params)[0]) + coefficient
         step = max(1, CHUNK // (len(params["concentration"]) * max(1, x.nnz // max(1, x.shape[0]))))
         parts = [self._predictive_rows(params, x[i : i + step]) for i in range(0, x.shape[0], step)]
-        return np.concatenate(parts)
+        return np.concatenate(parts) + coefficient
 
     def _predictive_rows(self, params: Params, x) -> np.ndarray:
         a = params["concentration"]
         parts = row_sums(log_rising(a[:, x.indices].T, x.data[:, None]), x.indptr)
-        return parts - log_rising(a.sum(1), np.asarray(x.sum(1)).reshape(-1, 1)) + self._coefficient(x)[:, None]
+        return parts - log_rising(a.sum(1), np.asarray(x.sum(1)).reshape(-1, 1))
 
     def present(self, params: Params, x):
         count = x.data[:, None]

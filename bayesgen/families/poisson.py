@@ -18,12 +18,11 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln, xlogy
 from scipy import sparse
-from scipy.special import gammaln as host_gammaln
 
 from bayesgen.families.base import Labels, Params, static
-from bayesgen.families.counts import Counting, Counts, indicator, row_sums, seen, sparse_logs
+from bayesgen.families.counts import Counting, Counts, indicator, row_sums, row_totals, seen, sparse_logs
 from bayesgen.improper import ImproperGamma
-from bayesgen.special import dot_logs, log_rising
+from bayesgen.special import dot_logs, log_factorial, log_rising
 
 CHUNK = 2**21  # stored cells x classes at a time
 
@@ -125,15 +124,15 @@ class Poisson(Counting):
         return Counts(r.T @ observed, r.T @ count, -(r.T @ jnp.sum(gammaln(count + 1), -1)))
 
     def host_sums(self, x, labels: Labels):
-        rows = indicator(labels).T
+        rows = indicator(labels)
         weight = np.repeat(labels.counts()[:, None], x.shape[1], axis=1)
         if sparse.issparse(x):
-            constant = row_sums(host_gammaln(x.data + 1)[:, None], x.indptr)[:, 0]
+            constant = row_totals(log_factorial(x.data), x)
             return Counts(weight, (rows @ x).toarray(), -(rows @ constant))
         missing = np.isnan(x)
         count = np.where(missing, 0.0, x)
         weight = weight - rows @ missing.astype(float) if missing.any() else weight
-        return Counts(weight, rows @ count, -(rows @ host_gammaln(count + 1).sum(1)))
+        return Counts(weight, rows @ count, -(rows @ log_factorial(count).sum(1)))
 
     def log_likelihood(self, params: Params, stats: Counts):
         return jnp.sum(xlogy(stats.total, params["rate"]) - stats.weight * params["rate"]) + jnp.sum(stats.constant)
@@ -170,30 +169,31 @@ class Poisson(Counting):
             return -params["shape"] * np.log1p(1 / params["inverse_scale"])
         return -params["rate"]
 
-    def log_prob_sparse(self, params: Params, x):
-        constant = row_sums(host_gammaln(x.data + 1)[:, None], x.indptr)
+    def log_prob_sparse(self, params: Params, x, *, constants: bool = True):
+        constant = row_totals(log_factorial(x.data), x)[:, None] if constants else 0.0
         if "shape" not in params:
             weights, base = self.linear(params)
             return sparse_logs(x, weights) + base - constant
         base = self._absent(params).sum(1)
         step = max(1, CHUNK // (len(base) * max(1, x.nnz // max(1, x.shape[0]))))
         parts = [self._present_gain(params, x[i : i + step]) for i in range(0, x.shape[0], step)]
-        return np.concatenate(parts) + base
+        return np.concatenate(parts) + base - constant
 
     def _present_gain(self, params: Params, x) -> np.ndarray:
-        """What the stored cells add to the probability of nothing but zeros, (n, K)."""
-        here, _, _ = self.present(params, x)
-        return row_sums(here - self._absent(params)[:, x.indices].T, x.indptr)
+        """What the stored cells add to the probability of nothing but zeros, less their factorials, (n, K)."""
+        return row_sums(self._here(params, x) - self._absent(params)[:, x.indices].T, x.indptr)
 
-    def present(self, params: Params, x):
+    def _here(self, params: Params, x) -> np.ndarray:
+        """Log probability of each stored cell under each class, less its factorial, (nnz, K)."""
         count = x.data[:, None]
         if "shape" in params:
             a, b = params["shape"][:, x.indices].T, params["inverse_scale"][:, x.indices].T
-            here = log_rising(a, count) - a * np.log1p(1 / b) - count * np.log1p(b)
-        else:
-            with np.errstate(divide="ignore"):
-                rate = params["rate"][:, x.indices].T
-                here = count * np.log(rate) - rate
+            return log_rising(a, count) - a * np.log1p(1 / b) - count * np.log1p(b)
+        with np.errstate(divide="ignore"):
+            rate = params["rate"][:, x.indices].T
+            return count * np.log(rate) - rate
+
+    def present(self, params: Params, x):
         absent = self._absent(params)
         rest = absent.sum(1) - row_sums(absent[:, x.indices].T, x.indptr)
-        return here - host_gammaln(count + 1), rest, "(absent)"
+        return self._here(params, x) - log_factorial(x.data)[:, None], rest, "(absent)"

@@ -1,0 +1,765 @@
+"""The uses of the discrete and mixed classifiers, against formulas by hand, enumeration and refits."""
+
+import functools
+import itertools
+import warnings
+
+import jax
+import numpy as np
+import numpyro
+import pandas as pd
+import pytest
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS, Predictive
+from numpyro.infer.util import log_density
+from scipy import sparse, stats
+from scipy.special import gammaln, logsumexp, xlog1py, xlogy
+from sklearn.base import clone
+
+from bayesgen import (
+    LDA,
+    QDA,
+    Bernoulli,
+    BernoulliNB,
+    Categorical,
+    CategoricalNB,
+    ComplementNB,
+    Gaussian,
+    GaussianNB,
+    GenerativeClassifier,
+    MixedNB,
+    Multinomial,
+    MultinomialNB,
+    NormalWishart,
+    Poisson,
+    PoissonNB,
+)
+
+METHODS = ["mle", "map", "posterior"]
+LEVELS = {"sky": ["fog", "rain", "sun"], "car": ["no", "yes"], "top": ["p", "q", "r", "s"]}
+NORMAL = NormalWishart(0.3, 0.7, 3.5, 1.2)  # m, κ, ν, Ψ of one column
+NORMALS = NormalWishart(np.array([0.3, -0.2]), 0.7, 4.5, np.array([1.2, 0.8]))
+CLASSES = np.array(["ham", "jam", "spam"])
+
+# what each classifier is made of: (kind, columns, prior numbers), and the classifier itself
+CASES = {
+    "bernoulli": ([("bernoulli", 4, {"alpha": 0.7})], BernoulliNB(0.7)),
+    "categorical": ([("categorical", ["sky", "car", "top"], {"alpha": 0.6})], CategoricalNB(0.6)),
+    "multinomial": ([("multinomial", 4, {"alpha": 0.8})], MultinomialNB(0.8)),
+    "poisson": ([("poisson", 3, {"alpha": 0.5, "beta": 1.5})], PoissonNB(0.5, 1.5)),
+    "mixed": (
+        [
+            ("gaussian", ["mass"], {}),
+            ("categorical", ["sky", "car"], {"alpha": 1.0}),
+            ("bernoulli", ["flag"], {"alpha": 1.0}),
+            ("poisson", ["eggs"], {"alpha": 0.5, "beta": 1.5}),
+        ],
+        MixedNB({"mass": Gaussian("diag", prior=NORMAL), "eggs": Poisson(0.5, 1.5)}),
+    ),
+    "blocks": (
+        [
+            ("full", ["a", "b"], {}),
+            ("categorical", ["top"], {"alpha": 0.6}),
+            ("multinomial", ["w1", "w2", "w3"], {"alpha": 0.8}),
+            ("poisson", ["eggs"], {"alpha": 0.5, "beta": 1.5}),
+            ("bernoulli", ["flag"], {"alpha": 0.7}),
+        ],
+        GenerativeClassifier(
+            [
+                (["a", "b"], Gaussian("full", tied=True, prior=NORMALS)),
+                ("top", Categorical(0.6)),
+                (["w1", "w2", "w3"], Multinomial(0.8)),
+                ("eggs", Poisson(0.5, 1.5)),
+                ("flag", Bernoulli(0.7)),
+            ]
+        ),
+    ),
+}
+NAMES = list(CASES)
+ORDER = {"mixed": ["mass", "sky", "flag", "eggs", "car"], "blocks": ["eggs", "a", "w1", "top", "w2", "b", "flag", "w3"]}
+
+
+def labels(n, k, rng):
+    """Unequal classes, four rows of each at least."""
+    weights = np.arange(1, k + 1) / (k * (k + 1) / 2)
+    return CLASSES[np.concatenate([np.repeat(np.arange(k), 4), rng.choice(k, n - 4 * k, p=weights)])]
+
+
+def column(kind, label, y, rng):
+    k = len(CLASSES)
+    code = np.searchsorted(CLASSES, y)
+    if kind in ("gaussian", "full"):
+        return rng.normal(size=len(y)) * 0.8 + rng.normal(size=k)[code]
+    if kind == "bernoulli":
+        return (rng.random(len(y)) < rng.beta(1.5, 1.5, k)[code]).astype(float)
+    if kind == "categorical":
+        c = len(LEVELS[label])
+        table = rng.dirichlet(np.full(c, 2.0), k)
+        values = np.array([rng.choice(c, p=table[i]) for i in code])
+        values[:c] = np.arange(c)  # every category occurs
+        return values.astype(float)
+    return rng.poisson(rng.gamma(2.0, 1.0, k)[code]).astype(float)
+
+
+@functools.cache
+def numbers(name, n=45, k=3, missing=True, seed=0):
+    """(numbers (n, d), categories as codes, columns in the order of the blocks; labels): a sixth of the cells missing."""
+    rng = np.random.default_rng(seed)
+    y = labels(n, k, rng)
+    parts = []
+    for kind, columns, _ in CASES[name][0]:
+        names = columns if isinstance(columns, list) else range(columns)
+        part = np.stack([column(kind, label, y, rng) for label in names], 1)
+        if missing and kind not in ("multinomial", "full"):
+            part[rng.random(part.shape) < 1 / 6] = np.nan
+        parts.append(part)
+    return np.hstack(parts), y
+
+
+def blocks(name):
+    """(kind, places among the columns of `numbers`, prior numbers) of each block."""
+    start = 0
+    for kind, columns, prior in CASES[name][0]:
+        size = len(columns) if isinstance(columns, list) else columns
+        yield kind, np.arange(start, start + size), prior
+        start += size
+
+
+def names_of(name):
+    """Column names in the order of `numbers`; positions for classifiers of arrays."""
+    listed = [c for _, columns, _ in CASES[name][0] for c in (columns if isinstance(columns, list) else range(columns))]
+    return listed
+
+
+def table(name, x, dtype="object"):
+    """The numbers as the classifier is given them: an array, or a frame of text, booleans and counts."""
+    listed = names_of(name)
+    if isinstance(listed[0], int):
+        return np.array(x)
+    frame = {}
+    for j, label in enumerate(listed):
+        if label in LEVELS:
+            values = pd.Categorical.from_codes(np.where(np.isnan(x[:, j]), -1, x[:, j]).astype(int), LEVELS[label])
+            frame[label] = values if dtype == "category" else pd.Series(np.asarray(values, object), dtype=object)
+        elif label == "flag":
+            frame[label] = pd.array([None if np.isnan(v) else bool(v) for v in x[:, j]], dtype="boolean")
+        elif label == "eggs":
+            frame[label] = pd.array([None if np.isnan(v) else int(v) for v in x[:, j]], dtype="Int64")
+        else:
+            frame[label] = x[:, j]
+    return pd.DataFrame(frame)[ORDER.get(name, listed)]
+
+
+def back(name, X):
+    """A table of the classifier's as numbers, in the order of `numbers`."""
+    listed = names_of(name)
+    if isinstance(listed[0], int):
+        return np.asarray(X, float)
+    codes = {c: {level: i for i, level in enumerate(levels)} for c, levels in LEVELS.items()}
+    out = np.empty((len(X), len(listed)))
+    for j, label in enumerate(listed):
+        cells = X[label].astype(object)
+        out[:, j] = [np.nan if pd.isna(v) else codes[label][v] if label in LEVELS else float(v) for v in cells]
+    return out
+
+
+@functools.cache
+def fitted(name, method, k=3, missing=True, **settings):
+    x, y = numbers(name, k=k, missing=missing)
+    clf = clone(CASES[name][1]).set_params(method=method, random_state=0, num_draws=60, **settings)
+    return clf.fit(table(name, x), y)
+
+
+@pytest.fixture(params=[(n, m) for n in NAMES for m in METHODS], ids="-".join)
+def case(request):
+    name, method = request.param
+    return name, method, fitted(name, method)
+
+
+# -- by hand: each feature's part of the log density, (n, K, p)
+def by_class(x, y, classes, function):
+    return np.stack([function(x[y == c]) for c in classes])
+
+
+def hand_bernoulli(method, x, y, rows, classes, alpha):
+    n = by_class(x, y, classes, lambda r: np.sum(~np.isnan(r), 0))
+    ones = by_class(x, y, classes, lambda r: np.nansum(r, 0))
+    prob = {"mle": ones / n, "map": (ones + alpha) / (n + 2 * alpha), "posterior": (1 + alpha + ones) / (2 + 2 * alpha + n)}
+    return bernoulli_terms(prob[method], rows)
+
+
+def bernoulli_terms(prob, rows):
+    rows = rows[:, None, :]
+    return np.where(np.isnan(rows), 0.0, xlogy(rows, prob) + xlog1py(1 - rows, -prob))
+
+
+def hand_categorical(method, x, y, rows, classes, alpha, sizes):
+    prob = np.zeros((len(classes), x.shape[1], max(sizes)))
+    for j, c in enumerate(sizes):
+        count = by_class(x, y, classes, lambda r: np.array([np.sum(r[:, j] == v) for v in range(c)]))
+        count = count + {"mle": 0.0, "map": alpha, "posterior": 1 + alpha}[method]
+        prob[:, j, :c] = count / count.sum(1, keepdims=True)
+    return categorical_terms(prob, rows)
+
+
+def categorical_terms(prob, rows):
+    out = np.zeros((len(rows), len(prob), rows.shape[1]))
+    for i, j in np.argwhere(~np.isnan(rows)):
+        with np.errstate(divide="ignore"):
+            out[i, :, j] = np.log(prob[:, j, int(rows[i, j])])
+    return out
+
+
+def hand_poisson(method, x, y, rows, classes, alpha, beta):
+    n = by_class(x, y, classes, lambda r: np.sum(~np.isnan(r), 0))
+    total = by_class(x, y, classes, lambda r: np.nansum(r, 0))
+    if method != "posterior":
+        return poisson_terms(total / n if method == "mle" else (total + alpha) / (n + beta), rows)
+    rows = rows[:, None, :]
+    law = stats.nbinom(1 + alpha + total, (beta + n) / (beta + n + 1))
+    return np.where(np.isnan(rows), 0.0, law.logpmf(np.nan_to_num(rows)))
+
+
+def poisson_terms(rate, rows):
+    rows = rows[:, None, :]
+    return np.where(np.isnan(rows), 0.0, stats.poisson.logpmf(np.nan_to_num(rows), rate))
+
+
+def hand_multinomial(method, x, y, rows, classes, alpha):
+    """The coefficient, which all the classes share, goes to the first column."""
+    count = by_class(x, y, classes, lambda r: r.sum(0))
+    if method != "posterior":
+        count = count + (alpha if method == "map" else 0.0)
+        return multinomial_terms(count / count.sum(1, keepdims=True), rows)
+    a, rows = 1 + alpha + count, rows[:, None, :]
+    total = rows.sum(-1, keepdims=True)
+    share = rows / np.maximum(total, 1)
+    whole = gammaln(a.sum(1, keepdims=True) + total) - gammaln(a.sum(1, keepdims=True))
+    out = gammaln(a + rows) - gammaln(a) - share * whole
+    out[:, :, 0] += gammaln(total[:, :, 0] + 1) - gammaln(rows + 1).sum(-1)
+    return out
+
+
+def multinomial_terms(prob, rows):
+    out = xlogy(rows[:, None, :], prob)
+    out[:, :, 0] += (gammaln(rows.sum(1) + 1) - gammaln(rows + 1).sum(1))[:, None]
+    return out
+
+
+def hand_gaussian(method, x, y, rows, classes):
+    m, kappa, nu, psi = 0.3, 0.7, 3.5, 1.2
+    n = by_class(x, y, classes, lambda r: np.sum(~np.isnan(r), 0))
+    mean, scatter = (by_class(x, y, classes, f) for f in (lambda r: np.nanmean(r, 0), lambda r: np.nanvar(r, 0)))
+    scatter = scatter * n
+    rows = rows[:, None, :]
+    if method == "mle":
+        return np.nan_to_num(stats.norm.logpdf(rows, mean, np.sqrt(scatter / n)))
+    scale = psi + scatter + kappa * n / (kappa + n) * (mean - m) ** 2
+    centre = (kappa * m + n * mean) / (kappa + n)
+    if method == "map":
+        return np.nan_to_num(stats.norm.logpdf(rows, centre, np.sqrt(scale / (n + nu - 1))))
+    width = np.sqrt(scale * (kappa + n + 1) / ((kappa + n) * (nu + n)))
+    return np.nan_to_num(stats.t.logpdf(rows, nu + n, centre, width))
+
+
+def hand_full(method, x, y, rows, classes):
+    """A full covariance has its own tests: LDA's log density, as one column."""
+    alone = LDA(prior=NORMALS, method=method, priors="uniform").fit(x, y)
+    return (alone.log_joint(rows) + np.log(len(classes)))[:, :, None]
+
+
+HAND = {
+    "bernoulli": hand_bernoulli,
+    "categorical": hand_categorical,
+    "poisson": hand_poisson,
+    "multinomial": hand_multinomial,
+    "gaussian": hand_gaussian,
+    "full": hand_full,
+}
+
+
+def by_hand(name, method, x, y, rows):
+    """(features, terms (n, K, features), log class prior (K,)) from the training numbers and the formulas alone."""
+    classes, count = np.unique(y, return_counts=True)
+    extra = 1.0 if method == "posterior" else 0.0
+    prior = np.log((count + extra) / (len(y) + extra * len(classes)))
+    listed, features, terms = names_of(name), [], []
+    for kind, places, given in blocks(name):
+        sizes = {"sizes": [len(LEVELS[listed[j]]) for j in places]} if kind == "categorical" else {}
+        with np.errstate(divide="ignore"):
+            terms.append(HAND[kind](method, x[:, places], y, rows[:, places], classes, **given, **sizes))
+        named = [f"column {j}" if isinstance(listed[j], int) else listed[j] for j in places]
+        features += [" + ".join(named)] if kind == "full" else named
+    return features, np.concatenate(terms, -1), prior
+
+
+def with_parameters(name, theta, rows):
+    """log p(x, y) (n, K) with given public parameters, one draw of them."""
+    several = len(CASES[name][0]) > 1
+    total = np.log(theta["class_probs"])[None]
+    for kind, places, _ in blocks(name):
+        family = {"full": "gaussian"}.get(kind, kind)
+        mine = {key.split(".")[-1]: v for key, v in theta.items() if key.startswith(family + ".") or not several}
+        part = rows[:, places]
+        if kind == "full":
+            total = total + np.stack([normal_rows(m, mine["covariance"], part) for m in mine["mean"]], 1)
+        elif kind == "gaussian":
+            cells = stats.norm.logpdf(part[:, None, :], mine["mean"], np.sqrt(mine["variance"]))
+            total = total + np.nan_to_num(cells).sum(-1)
+        else:
+            function = {
+                "bernoulli": bernoulli_terms,
+                "categorical": categorical_terms,
+                "poisson": poisson_terms,
+                "multinomial": multinomial_terms,
+            }[kind]
+            total = total + function(mine["rate" if kind == "poisson" else "prob"], part).sum(-1)
+    return total
+
+
+def normal_rows(mean, covariance, rows):
+    out = np.zeros(len(rows))
+    for i, row in enumerate(rows):
+        o = ~np.isnan(row)
+        if o.any():
+            out[i] = stats.multivariate_normal.logpdf(row[o], mean[o], covariance[np.ix_(o, o)])
+    return out
+
+
+def new_rows(name, n=12, missing=True):
+    """Rows that were not in training, those of a Gaussian block with gaps too; the first without any cell that may lack."""
+    x = np.array(numbers(name, n=max(n, 16), seed=7, missing=missing)[0][:n])
+    if missing:
+        for kind, places, _ in blocks(name):
+            if kind == "full":
+                x[::3, places[0]] = np.nan
+            if kind != "multinomial":
+                x[0, places] = np.nan
+    return x
+
+
+# -- densities: the formulas themselves
+def test_log_joint_is_the_formula_by_hand(case):
+    name, method, clf = case
+    rows = new_rows(name)
+    _, terms, prior = by_hand(name, method, *numbers(name), rows)
+    expected = prior + terms.sum(-1)
+    np.testing.assert_allclose(clf.log_joint(table(name, rows)), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(clf.score_samples(table(name, rows)), logsumexp(expected, axis=1), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        clf.predict_log_proba(table(name, rows)), expected - logsumexp(expected, axis=1, keepdims=True), rtol=1e-9, atol=1e-9
+    )
+
+
+# -- how sure
+def test_probability_draws_are_the_formula_at_each_draw(case):
+    name, method, clf = case
+    rows = new_rows(name)
+    got, draws = clf.predict_proba_draws(table(name, rows)), clf.draws_
+    assert got.shape == (60 if method == "posterior" else 1, len(rows), 3)
+    for s in range(0, len(got), 7):
+        expected = with_parameters(name, {key: value[s] for key, value in draws.items()}, rows)
+        expected = np.exp(expected - logsumexp(expected, axis=1, keepdims=True))
+        np.testing.assert_allclose(got[s], expected, rtol=1e-8, atol=1e-12)
+    low, high = clf.predict_proba_interval(table(name, rows), level=0.8)
+    np.testing.assert_allclose(low, np.quantile(got, 0.1, axis=0), atol=1e-12)
+    np.testing.assert_allclose(high, np.quantile(got, 0.9, axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["categorical", "multinomial", "mixed"])
+def test_posterior_is_the_normalised_average_of_the_joint_over_draws(name):
+    x, y = numbers(name)
+    clf = clone(CASES[name][1]).set_params(method="posterior", num_draws=4000, random_state=1).fit(table(name, x), y)
+    rows, draws = new_rows(name)[:4], clf.draws_
+    tables = np.exp([with_parameters(name, {k: v[s] for k, v in draws.items()}, rows) for s in range(4000)])
+    error = tables.std(0) / np.sqrt(4000)
+    assert np.all(np.abs(tables.mean(0) - np.exp(clf.log_joint(table(name, rows)))) < 5 * error + 1e-12)
+    for key, value in draws.items():
+        assert np.all(np.abs(value.mean(0) - clf.params_[key]) < 5 * value.std(0) / np.sqrt(4000) + 1e-12), key
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "multinomial", "poisson"])
+def test_draws_and_intervals_of_sparse_rows(name):
+    x, y = numbers(name, missing=False)
+    rows = new_rows(name, missing=False)
+    dense = clone(CASES[name][1]).set_params(method="posterior", random_state=0, num_draws=20).fit(x, y)
+    thin = clone(dense).fit(sparse.csr_array(x), y)
+    np.testing.assert_allclose(
+        thin.predict_proba_draws(sparse.csr_array(rows)), dense.predict_proba_draws(rows), rtol=1e-9, atol=1e-12
+    )
+    for a, b in zip(thin.predict_proba_interval(sparse.csr_array(rows)), dense.predict_proba_interval(rows), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+# -- leaving one out
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NAMES)
+def test_leave_one_out_equals_refits(name, method, weighted):
+    x, y = numbers(name)
+    X = table(name, x, "category")  # without a row the categories stay
+    weight = np.where(np.arange(len(x)) % 3, 1.0, np.where(np.arange(len(x)) % 2, 0.4, 2.0)) if weighted else np.ones(len(x))
+    clf = clone(CASES[name][1]).set_params(method=method).fit(X, y, sample_weight=weight if weighted else None)
+    got = clf.loo_predict_proba()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # under mle some rows have density 0
+        for i in range(0, len(x), 4):
+            rest = weight.copy()
+            rest[i] = max(weight[i] - 1, 0)  # one copy of the row
+            row = X[i : i + 1] if isinstance(X, np.ndarray) else X.iloc[i : i + 1]
+            expected = clone(clf).fit(X, y, sample_weight=rest).predict_proba(row)[0]
+            np.testing.assert_allclose(got[i], expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "multinomial", "poisson"])
+def test_leave_one_out_of_sparse_rows(name):
+    x, y = numbers(name, missing=False)
+    for method in METHODS:
+        dense = clone(CASES[name][1]).set_params(method=method).fit(x, y)
+        thin = clone(dense).fit(sparse.csr_array(x), y)
+        np.testing.assert_allclose(thin.loo_predict_proba(), dense.loo_predict_proba(), rtol=1e-10, atol=1e-12)
+        keep = np.arange(len(x)) != 20
+        expected = clone(dense).fit(x[keep], y[keep]).predict_proba(x[20:21])[0]
+        np.testing.assert_allclose(thin.loo_predict_proba()[20], expected, rtol=1e-9, atol=1e-12)
+
+
+# -- generate
+def chi_square(codes, probabilities):
+    """p-value of counts of the outcomes 0, 1, ...; those expected less than five times go together."""
+    counts, n = np.bincount(codes, minlength=len(probabilities)), len(codes)
+    assert np.all(counts[probabilities == 0] == 0)
+    rare = probabilities * n < 5
+    observed = np.append(counts[~rare], counts[rare].sum())
+    expected = np.append(probabilities[~rare], probabilities[rare].sum()) * n
+    keep = expected > 0
+    return stats.chisquare(observed[keep], expected[keep] / expected[keep].sum() * n).pvalue
+
+
+def tiny(name, method, k=2):
+    """A classifier of few columns, whose rows can be listed: (classifier, all the rows, log p(x, y) by hand)."""
+    rng = np.random.default_rng(3)
+    y = CLASSES[np.arange(24) % 5 % k]
+    if name == "bernoulli":
+        x, every = rng.integers(0, 2, (24, 3)).astype(float), np.array(list(itertools.product(range(2), repeat=3)), float)
+    elif name == "multinomial":
+        x = rng.multinomial(4, [0.5, 0.3, 0.2], 24).astype(float)
+        every = np.array([r for r in itertools.product(range(5), repeat=3) if sum(r) == 4], float)
+    elif name == "poisson":
+        x, every = rng.poisson([1.0, 2.0], (24, 2)).astype(float), np.array(list(itertools.product(range(25), repeat=2)), float)
+    else:
+        x = np.stack([rng.integers(0, c, 24) for c in (3, 2, 4)], 1).astype(float)
+        x[:4] = np.arange(4)[:, None] % [3, 2, 4]
+        every = np.array(list(itertools.product(range(3), range(2), range(4))), float)
+    prior = {"alpha": 0.5, "beta": 1.0} if name == "poisson" else {"alpha": 0.5}
+    sizes = {"sizes": [3, 2, 4]} if name == "categorical" else {}
+    clf = type(CASES[name][1])(**prior, method=method, random_state=0).fit(x, y)
+    classes, count = np.unique(y, return_counts=True)
+    extra = 1.0 if method == "posterior" else 0.0
+    log_prior = np.log((count + extra) / (24 + extra * k))
+    return clf, every, log_prior + HAND[name](method, x, y, every, classes, **prior, **sizes).sum(-1)
+
+
+TINY = ["bernoulli", "categorical", "multinomial", "poisson"]
+
+
+def places(rows, every):
+    """Which of the listed rows each row is."""
+    where = {tuple(row): i for i, row in enumerate(every.tolist())}
+    return np.array([where[tuple(row)] for row in np.asarray(rows, float).tolist()])
+
+
+@pytest.mark.parametrize("method", ["map", "posterior"])
+@pytest.mark.parametrize("name", TINY)
+def test_samples_follow_the_enumerated_joint(name, method):
+    clf, every, joint = tiny(name, method)
+    rows, drawn = clf.sample(20_000, random_state=5)
+    pairs = places(rows, every) * 2 + np.searchsorted(clf.classes_, drawn)
+    assert chi_square(pairs, np.exp(joint).ravel()) > 1e-4
+    # of a class that is given
+    rows, drawn = clf.sample(10_000, y="jam", random_state=6)
+    assert set(drawn) == {"jam"}
+    assert chi_square(places(rows, every), np.exp(joint[:, 1] - logsumexp(joint[:, 1]))) > 1e-4
+
+
+@pytest.mark.parametrize("method", ["map", "posterior"])
+@pytest.mark.parametrize("name", ["bernoulli", "categorical", "poisson"])
+def test_samples_given_cells_follow_joint_over_marginal(name, method):
+    clf, every, joint = tiny(name, method)
+    rows, drawn = clf.sample(20_000, given={1: 1}, random_state=5)
+    assert np.all(rows[:, 1] == 1)
+    conditional = np.where(every[:, [1]] == 1, np.exp(joint), 0.0)
+    pairs = places(rows, every) * 2 + np.searchsorted(clf.classes_, drawn)
+    assert chi_square(pairs, (conditional / conditional.sum()).ravel()) > 1e-4
+    rows, _ = clf.sample(10_000, y="ham", given={1: 1}, random_state=6)
+    assert chi_square(places(rows, every), conditional[:, 0] / conditional[:, 0].sum()) > 1e-4
+
+
+def test_samples_given_cells_of_other_blocks():
+    clf = fitted("blocks", "map")
+    rows, drawn = clf.sample(6000, given={"top": "q", "b": 0.4}, random_state=2)
+    assert (rows["top"] == "q").all() and (rows["b"] == 0.4).all()
+    given = new_rows("blocks")[:1] * np.nan
+    listed = names_of("blocks")
+    given[0, listed.index("top")], given[0, listed.index("b")] = 1.0, 0.4
+    given[0, [listed.index(w) for w in ("w1", "w2", "w3")]] = 0.0  # no events say nothing
+    log_joint = with_parameters("blocks", clf.params_, given)[0]
+    proba = np.exp(log_joint - logsumexp(log_joint))
+    assert chi_square(np.searchsorted(clf.classes_, drawn), proba) > 1e-4
+    for k, label in enumerate(clf.classes_):
+        mine = rows[(drawn == label)]
+        events = mine[["w1", "w2", "w3"]].sum()
+        assert stats.chisquare(events, clf.params_["multinomial.prob"][k] * events.sum()).pvalue > 1e-4
+        mean, cov = clf.params_["gaussian.mean"][k], clf.params_["gaussian.covariance"]
+        centre = mean[0] + cov[0, 1] / cov[1, 1] * (0.4 - mean[1])
+        law = stats.norm(centre, np.sqrt(cov[0, 0] - cov[0, 1] ** 2 / cov[1, 1]))
+        assert stats.kstest(mine["a"], law.cdf).pvalue > 1e-4
+
+
+def test_samples_of_a_mixed_table_follow_each_column():
+    clf = fitted("mixed", "map")
+    rows, drawn = clf.sample(9000, random_state=1)
+    assert chi_square(np.searchsorted(CLASSES, drawn), clf.priors_) > 1e-4
+    x, code = back("mixed", rows), np.searchsorted(CLASSES, drawn)
+    for k in range(3):
+        mine, theta = x[code == k], clf.params_
+        law = stats.norm(theta["gaussian.mean"][k, 0], np.sqrt(theta["gaussian.variance"][k, 0]))
+        assert stats.kstest(mine[:, 0], law.cdf).pvalue > 1e-4
+        assert chi_square(mine[:, 1].astype(int), theta["categorical.prob"][k, 0]) > 1e-4
+        assert chi_square(mine[:, 2].astype(int), theta["categorical.prob"][k, 1, :2]) > 1e-4
+        one = theta["bernoulli.prob"][k, 0]
+        assert chi_square(mine[:, 3].astype(int), np.array([1 - one, one])) > 1e-4
+        pmf = stats.poisson.pmf(np.arange(60), theta["poisson.rate"][k, 0])
+        assert chi_square(mine[:, 4].astype(int), pmf) > 1e-4
+        correlation = np.corrcoef(mine.T) - np.eye(5)  # columns are independent within the class
+        assert np.abs(correlation).max() < 5 / np.sqrt(len(mine))
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "multinomial", "poisson"])
+def test_sparse_training_gives_sparse_samples_of_the_same_law(name):
+    clf, every, joint = tiny(name, "map")
+    thin = clone(clf).fit(sparse.csr_array(np.vstack([every[1:12], every[3:9]])), np.repeat(["ham", "jam"], [8, 9]))
+    rows, drawn = thin.sample(500, random_state=1)
+    assert sparse.issparse(rows) and rows.shape == (500, every.shape[1])
+    dense = clone(thin).fit(np.vstack([every[1:12], every[3:9]]), np.repeat(["ham", "jam"], [8, 9]))
+    np.testing.assert_array_equal(rows.toarray(), dense.sample(500, random_state=1)[0])
+
+
+def test_categories_that_a_class_never_had_are_never_drawn_without_smoothing():
+    X = pd.DataFrame({"a": list("xxyyzz") * 5, "b": list("uvuvuv") * 5})
+    y = np.where(X["a"] == "z", "late", "early")
+    clf = CategoricalNB(method="mle", random_state=0).fit(X, y)
+    rows, drawn = clf.sample(5000)
+    pd.testing.assert_series_equal(rows["a"] == "z", pd.Series(drawn == "late"), check_names=False)
+    assert set(rows["a"]) == {"x", "y", "z"}
+
+
+# -- fill in
+def enumerated_cells(name, method, row, support, allowed):
+    """For one row, the law of each missing cell given the observed ones: {place: (values, probabilities)}."""
+    missing = np.flatnonzero(np.isnan(row))
+    completions = np.array(list(itertools.product(*(support[j] for j in missing))), float)
+    rows = np.tile(row, (len(completions), 1))
+    rows[:, missing] = completions
+    _, terms, prior = by_hand(name, method, *numbers(name), rows)
+    weights = np.exp(prior + terms.sum(-1))[:, allowed].sum(1)
+    weights /= weights.sum()
+    return {j: (support[j], np.array([weights[rows[:, j] == v].sum() for v in support[j]])) for j in missing}
+
+
+SUPPORT = {
+    "bernoulli": [range(2)] * 4,
+    "categorical": [range(3), range(2), range(4)],
+    "poisson": [range(40)] * 3,
+}
+
+
+@pytest.mark.parametrize("method", ["map", "posterior"])
+@pytest.mark.parametrize("name", list(SUPPORT))
+@pytest.mark.parametrize("known", ["unknown", "known", "partly"])
+def test_imputed_cells_are_the_most_probable_by_enumeration(name, method, known):
+    clf, rows = fitted(name, method), new_rows(name, 14)
+    rows[np.isnan(rows).sum(1) > 2] = rows[1]  # at most two missing cells keep the lists short
+    for i in range(len(rows)):
+        rows[i, i % rows.shape[1]] = np.nan
+    y = np.array([None] * 14, object)
+    if known != "unknown":
+        y[:: 1 if known == "known" else 2] = "jam"
+    filled = back(name, clf.impute(table(name, rows), y=None if known == "unknown" else y))
+    observed = ~np.isnan(rows)
+    np.testing.assert_array_equal(filled[observed], rows[observed])
+    for i, row in enumerate(rows):
+        allowed = [0, 1, 2] if y[i] is None else [1]
+        for j, (values, law) in enumerated_cells(name, method, row, SUPPORT[name], allowed).items():
+            assert law[list(values).index(filled[i, j])] > law.max() - 1e-12
+
+
+def test_imputed_counts_of_widely_separated_classes():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [30, 10, 20])
+    x = np.stack([rng.poisson(np.array([0.4, 40.0, 900.0])[y]), rng.poisson(np.array([2.0, 3.0, 2.5])[y])], 1).astype(float)
+    for method in ("map", "posterior"):
+        clf = PoissonNB(method=method).fit(x, y)
+        rows = np.column_stack([np.full(12, np.nan), np.arange(12.0)])
+        grid = np.column_stack([np.repeat(np.arange(1100.0), 12), np.tile(np.arange(12.0), 1100)])
+        classes, count = np.unique(y, return_counts=True)
+        extra = 1.0 if method == "posterior" else 0.0
+        prior = np.log((count + extra) / (60 + extra * 3))
+        law = logsumexp(prior + hand_poisson(method, x, y, grid, classes, 1.0, 1.0).sum(-1), axis=1).reshape(1100, 12)
+        np.testing.assert_array_equal(clf.impute(rows)[:, 0], law.argmax(0))
+
+
+@pytest.mark.parametrize("method", ["map", "posterior"])
+@pytest.mark.parametrize("known", [False, True])
+def test_mixed_tables_are_filled_with_means_and_modes(method, known):
+    clf, rows = fitted("mixed", method), new_rows("mixed", 12)
+    x, y = numbers("mixed")
+    target = np.array([None, "ham", "spam"] * 4, object) if known else None
+    filled = back("mixed", clf.impute(table("mixed", rows), y=target))
+    _, terms, prior = by_hand("mixed", method, x, y, rows)
+    share = prior + terms.sum(-1)
+    share = np.exp(share - logsumexp(share, axis=1, keepdims=True))
+    if known:
+        share = np.array([s if t is None else np.eye(3)[np.searchsorted(CLASSES, t)] for s, t in zip(share, target, strict=True)])
+    n = by_class(x, y, CLASSES, lambda r: np.sum(~np.isnan(r[:, 0])))
+    mean = by_class(x, y, CLASSES, lambda r: np.nanmean(r[:, 0]))
+    centre = (0.7 * 0.3 + n * mean) / (0.7 + n)
+    support = [None, range(3), range(2), range(2), range(60)]
+    for i, row in enumerate(rows):
+        for j in np.flatnonzero(np.isnan(row)):
+            if j == 0:
+                np.testing.assert_allclose(filled[i, 0], share[i] @ centre, rtol=1e-9)
+                continue
+            trial = np.full((len(support[j]), 5), np.nan)
+            trial[:, j] = list(support[j])
+            law = np.exp(by_hand("mixed", method, x, y, trial)[1].sum(-1)) @ share[i]
+            assert law[int(filled[i, j])] > law.max() - 1e-12
+        observed = ~np.isnan(row)
+        np.testing.assert_array_equal(filled[i, observed], row[observed])
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "categorical", "poisson"])
+def test_imputed_draws_follow_the_conditional(name):
+    clf, every, joint = tiny(name, "map")
+    row = every[len(every) // 2].copy()
+    row[0] = np.nan
+    rows = np.tile(row, (500, 1))
+    for y, shares in ((None, np.exp(joint).sum(1)), (np.full(500, "jam"), np.exp(joint[:, 1]))):
+        tables = clf.impute(rows, y=y, draws=20, random_state=3)
+        assert len(tables) == 20
+        same = (every[:, 1:] == row[1:]).all(1)
+        law = np.where(same, shares, 0.0)
+        assert chi_square(places(np.vstack(tables), every), law / law.sum()) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "categorical", "poisson"])
+def test_imputed_tables_under_posterior_have_their_own_parameters(name):
+    clf, every, joint = tiny(name, "posterior")
+    row = every[len(every) // 2].copy()
+    row[0] = np.nan
+    tables = np.array(clf.impute(np.tile(row, (60, 1)), y=np.full(60, "jam"), draws=400, random_state=3))[:, :, 0]
+    same = (every[:, 1:] == row[1:]).all(1)
+    law = np.exp(joint[same, 1] - logsumexp(joint[same, 1]))  # with the class known, the average over θ is the predictive
+    for value, probability in zip(every[same, 0], law, strict=True):
+        shares = (tables == value).mean(1)
+        assert abs(shares.mean() - probability) < 5 * max(shares.std(), np.sqrt(probability / 60)) / np.sqrt(400) + 1e-12
+    # tables differ by more than the noise of 60 draws: each has parameters of its own
+    spread = (tables == every[same, 0][0]).mean(1).var()
+    assert spread > 1.2 * law[0] * (1 - law[0]) / 60
+
+
+# -- flag
+@pytest.mark.parametrize("method", ["map", "posterior"])
+@pytest.mark.parametrize("name", TINY)
+def test_outlier_pvalues_are_the_enumerated_tail(name, method):
+    clf, every, joint = tiny(name, method)
+    density = logsumexp(joint, axis=1)
+    rows = np.argsort(density)[np.linspace(0, len(every) - 1, 12).astype(int)]
+    tail = np.array([np.exp(density[density <= density[i] + 1e-9]).sum() for i in rows])
+    got = clf.outlier_pvalues(every[rows], draws=40_000)
+    assert np.all(np.abs(got - tail) < 5 * np.sqrt(tail * (1 - tail) / 40_000) + 2 / 40_000)
+    if name == "multinomial":
+        return
+    # on the observed cells only
+    gaps = every[rows].copy()
+    gaps[:, 0] = np.nan
+    firsts = {}
+    for value, d in zip(map(tuple, every[:, 1:]), density, strict=True):
+        firsts.setdefault(value, []).append(d)
+    marginal = {value: logsumexp(d) for value, d in firsts.items()}
+    tail = np.array([sum(np.exp(d) for d in marginal.values() if d <= marginal[tuple(r[1:])] + 1e-9) for r in gaps])
+    got = clf.outlier_pvalues(gaps, draws=40_000)
+    assert np.all(np.abs(got - tail) < 5 * np.sqrt(np.maximum(tail * (1 - tail), 0) / 40_000) + 2 / 40_000)
+
+
+def at_most_uniform(pvalues, draws):
+    """P(p ≤ a) ≤ a, up to the noise of the rows and of the shared simulation."""
+    assert pvalues.min() > 0 and pvalues.max() <= 1
+    for a in (0.005, 0.01, 0.05, 0.1, 0.3, 0.6):
+        slack = 4 * np.sqrt(a * (1 - a) * (1 / len(pvalues) + 1 / draws)) + 1 / draws
+        assert np.mean(pvalues <= a) <= a + slack, a
+
+
+def test_outlier_pvalues_are_at_most_uniform_on_rows_from_the_model(case):
+    name, method, clf = case
+    rows, _ = clf.sample(3000, random_state=11)
+    x = back(name, rows)
+    at_most_uniform(clf.outlier_pvalues(rows), 10_000)
+    patterns = np.zeros((3, x.shape[1]), bool)
+    for kind, where, _ in blocks(name):
+        if kind != "multinomial":
+            patterns[0, where[-1:]] = patterns[1, where[:1]] = True
+    gaps = np.where(patterns[np.arange(3000) % 3], np.nan, x)
+    pvalues = clf.outlier_pvalues(table(name, gaps))
+    for i in range(3):
+        at_most_uniform(pvalues[i::3], 10_000)
+
+
+@pytest.mark.parametrize("method", ["map", "posterior"])
+def test_outlier_pvalues_of_multinomial_rows_of_all_totals(method):
+    x, y = numbers("multinomial")
+    clf = fitted("multinomial", method)
+    rng = np.random.default_rng(0)
+    code = rng.choice(3, 3000, p=clf.priors_)
+    totals = rng.integers(0, 40, 3000)
+    if method == "map":
+        prob = clf.params_["prob"][code]
+    else:
+        count = by_class(x, y, CLASSES, lambda r: r.sum(0))
+        prob = np.array([rng.dirichlet(1.8 + count[k]) for k in code])
+    rows = np.array([rng.multinomial(n, p) for n, p in zip(totals, prob, strict=True)]).astype(float)
+    pvalues = clf.outlier_pvalues(rows)
+    at_most_uniform(pvalues, 10_000)
+    assert np.all(pvalues[totals == 0] == 1.0)
+    large = pvalues[totals > 25]
+    assert abs(np.mean(large <= 0.3) - 0.3) < 0.05  # and not much less than uniform where there are many outcomes
+    np.testing.assert_array_equal(clf.outlier_pvalues(sparse.csr_array(rows)), pvalues)
+    assert np.all(clf.outlier_pvalues(np.zeros((2, 4))) == 1.0)
+
+
+def test_outlier_pvalues_of_many_columns_are_uniform():
+    rng = np.random.default_rng(1)
+    x, y = rng.integers(0, 2, (200, 40)).astype(float), rng.integers(0, 2, 200)
+    x[:, :20] = rng.poisson(0.3, (200, 20)).clip(0, 1)
+    for clf, rows in ((BernoulliNB(method="posterior", random_state=0), x), (PoissonNB(random_state=0), x * 3)):
+        clf.fit(rows, y)
+        pvalues = clf.outlier_pvalues(clf.sample(3000, random_state=5)[0])
+        for a in (0.05, 0.3, 0.6):
+            assert abs(np.mean(pvalues <= a) - a) < 4 * np.sqrt(a * (1 - a) * (1 / 3000 + 1 / 10_000)) + 0.01
+
+
+def test_outlier_pvalues_of_sparse_blocks_of_several_families():
+    rng = np.random.default_rng(2)
+    x, y = rng.poisson(1.0, (60, 6)).astype(float), rng.integers(0, 2, 60)
+    clf = GenerativeClassifier([([0, 1, 2], Multinomial()), ([3, 4, 5], Poisson())], random_state=0)
+    dense = clone(clf).fit(x, y).outlier_pvalues(x)
+    thin = clone(clf).fit(sparse.csr_array(x), y).outlier_pvalues(sparse.csr_array(x))
+    np.testing.assert_allclose(thin, dense, rtol=1e-12)
+
+
+def test_unusual_rows_are_flagged():
+    clf = fitted("mixed", "map")
+    rows = new_rows("mixed", 3, missing=False)
+    rows[0, 4] = 200  # eggs
+    rows[1, 0] = 40.0  # mass
+    assert np.all(clf.outlier_pvalues(table("mixed", rows))[:2] < 1e-3)
+    assert clf.outlier_pvalues(table("mixed", np.full((1, 5), np.nan)))[0] == 1.0
