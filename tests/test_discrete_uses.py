@@ -537,10 +537,10 @@ def test_samples_of_a_mixed_table_follow_each_column():
 @pytest.mark.parametrize("name", ["bernoulli", "multinomial", "poisson"])
 def test_sparse_training_gives_sparse_samples_of_the_same_law(name):
     clf, every, joint = tiny(name, "map")
-    thin = clone(clf).fit(sparse.csr_array(np.vstack([every[1:12], every[3:9]])), np.repeat(["ham", "jam"], [8, 9]))
+    x, y = every[:8], np.repeat(["ham", "jam"], 4)
+    thin, dense = clone(clf).fit(sparse.csr_array(x), y), clone(clf).fit(x, y)
     rows, drawn = thin.sample(500, random_state=1)
     assert sparse.issparse(rows) and rows.shape == (500, every.shape[1])
-    dense = clone(thin).fit(np.vstack([every[1:12], every[3:9]]), np.repeat(["ham", "jam"], [8, 9]))
     np.testing.assert_array_equal(rows.toarray(), dense.sample(500, random_state=1)[0])
 
 
@@ -605,7 +605,8 @@ def test_imputed_counts_of_widely_separated_classes():
         extra = 1.0 if method == "posterior" else 0.0
         prior = np.log((count + extra) / (60 + extra * 3))
         law = logsumexp(prior + hand_poisson(method, x, y, grid, classes, 1.0, 1.0).sum(-1), axis=1).reshape(1100, 12)
-        np.testing.assert_array_equal(clf.impute(rows)[:, 0], law.argmax(0))
+        got = clf.impute(rows)[:, 0].astype(int)
+        assert len(set(got)) > 1 and np.all(law[got, np.arange(12)] > law.max(0) - 1e-9)  # two modes may be equally high
 
 
 @pytest.mark.parametrize("method", ["map", "posterior"])
@@ -674,7 +675,7 @@ def test_outlier_pvalues_are_the_enumerated_tail(name, method):
     clf, every, joint = tiny(name, method)
     density = logsumexp(joint, axis=1)
     rows = np.argsort(density)[np.linspace(0, len(every) - 1, 12).astype(int)]
-    tail = np.array([np.exp(density[density <= density[i] + 1e-9]).sum() for i in rows])
+    tail = np.array([np.exp(density[density <= density[i] + 1e-9]).sum() for i in rows]).clip(0, 1)
     got = clf.outlier_pvalues(every[rows], draws=40_000)
     assert np.all(np.abs(got - tail) < 5 * np.sqrt(tail * (1 - tail) / 40_000) + 2 / 40_000)
     if name == "multinomial":
@@ -686,9 +687,9 @@ def test_outlier_pvalues_are_the_enumerated_tail(name, method):
     for value, d in zip(map(tuple, every[:, 1:]), density, strict=True):
         firsts.setdefault(value, []).append(d)
     marginal = {value: logsumexp(d) for value, d in firsts.items()}
-    tail = np.array([sum(np.exp(d) for d in marginal.values() if d <= marginal[tuple(r[1:])] + 1e-9) for r in gaps])
-    got = clf.outlier_pvalues(gaps, draws=40_000)
-    assert np.all(np.abs(got - tail) < 5 * np.sqrt(np.maximum(tail * (1 - tail), 0) / 40_000) + 2 / 40_000)
+    tail = [sum(np.exp(d) for d in marginal.values() if d <= marginal[tuple(r[1:])] + 1e-9) for r in gaps]
+    tail, got = np.clip(tail, 0, 1), clf.outlier_pvalues(gaps, draws=40_000)
+    assert np.all(np.abs(got - tail) < 5 * np.sqrt(tail * (1 - tail) / 40_000) + 2 / 40_000)
 
 
 def at_most_uniform(pvalues, draws):

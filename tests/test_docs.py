@@ -11,6 +11,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+EXAMPLES = {
+    "four_uses.py": ["right for 94% of the flowers", "mistyped: 0.0001"],
+    "text_evidence.py": ["right for 77%"],
+    "mixed_table.py": ["Categorical"],
+}
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e-?\d+)?")
 
 
@@ -57,8 +62,8 @@ def test_agreement_is_about_words_and_numbers(printed, same):
 def test_examples_run(script, capsys):
     runpy.run_path(str(script), run_name="__main__")
     printed = capsys.readouterr().out
-    assert "right for 94% of the flowers" in printed
-    assert "mistyped: 0.0001" in printed
+    for words in EXAMPLES[script.name]:
+        assert words in printed
 
 
 def test_pages_link_to_files_that_exist():

@@ -219,6 +219,9 @@ class MultinomialNB(LinearView):
     the multinomial coefficient. Fractions (tf-idf) are accepted as weights. Missing cells are refused, because the total
     is part of the density. A scipy.sparse matrix is never made dense. `sample` gives rows of the average training total.
 
+    With many columns α = 1 is a strong prior, the more so under "posterior", where the shares are averaged over
+    Dirichlet(1 + α + n_j): for text try smaller values, 0 too (the flat Dirichlet(1)).
+
     Parameters
     ----------
     alpha : float or array (d,), default 1.0

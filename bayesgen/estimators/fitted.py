@@ -44,11 +44,11 @@ class FittedJoint(GenerativeBase):
         joint = self._resolved(stats, x, labels)
         checks.statistics(joint, stats, self)
         if self.method == "posterior":
-            posterior = exact.update(joint, stats)
-            params = exact.expectation(posterior, stats.labels)
-            working = exact.predictive(posterior, stats.labels)
+            posterior = exact.run(exact.update, joint, stats)
+            params = exact.run(exact.expectation, posterior, stats.labels)
+            working = exact.run(exact.predictive, posterior, stats.labels)
         else:
-            posterior, params = None, exact.point(joint, stats, self.method)
+            posterior, params = None, exact.run(exact.point, joint, stats, self.method)
             checks.estimates(joint, stats, params, self)
             working = params
         self._set_fitted(joint, stats, on_host(posterior), on_host(params), on_host(working))
@@ -100,16 +100,17 @@ class FittedJoint(GenerativeBase):
         return self._stream_draws(self._use_key("draws"), piece)
 
     def _stream_draws(self, key, piece: int) -> Iterator[dict[str, np.ndarray]]:
-        start = 0
-        while start < self.num_draws:
+        pieces = exact.draws(self._posterior, self._stats.labels, key, self.num_draws, piece)
+        while True:
             with jax.enable_x64(True):  # not held open while the caller works on the piece
-                part = exact.draws(self._posterior, self._stats.labels, key, self.num_draws, piece, start)
+                part = next(pieces, None)
+            if part is None:
+                return
             yield on_host(part)
-            start += piece
 
     @float64
     def _draw(self, key, num: int) -> dict[str, np.ndarray]:
-        return on_host(exact.draws(self._posterior, self._stats.labels, key, num))
+        return on_host(next(exact.draws(self._posterior, self._stats.labels, key, num)))
 
     @property
     def log_evidence_(self) -> float:

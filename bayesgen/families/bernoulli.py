@@ -101,6 +101,9 @@ class Bernoulli(Counting):
         a, b = self.shapes()
         return {"prob": a / (a + b)}
 
+    def host_draws(self, rng, num, num_classes, num_features):
+        return {"prob": rng.beta(*self.shapes(), size=(num, num_classes, num_features))}
+
     expectation = predictive
     centre = predictive
 

@@ -162,5 +162,8 @@ class Categorical(Counting):
     def predictive(self) -> Params:
         return self._normalised(self.concentration())
 
+    def host_draws(self, rng, num, num_classes, num_features):
+        return self._normalised(rng.standard_gamma(self.concentration(), size=(num, num_classes, sum(self.sizes))))
+
     expectation = predictive
     centre = predictive

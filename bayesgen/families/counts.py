@@ -118,6 +118,10 @@ class Counting(Conjugate):
         counts = stats if self.counts is None else self.merge(self.counts, stats)
         return dataclasses.replace(self, counts=counts)
 
+    def host_draws(self, rng: np.random.Generator, num: int, num_classes: int, num_features: int) -> Params:
+        """`num` draws of the parameters from `model`, by NumPy."""
+        raise NotImplementedError
+
     # -- leaving a row out changes its own class only
     def left_out(self, stats: Counts, x, y, weight, method: str):
         table = self.log_prob(self.estimate(stats, method), x)

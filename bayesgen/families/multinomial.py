@@ -146,6 +146,11 @@ class Multinomial(Counting):
         a = self.concentration()
         return {"prob": a / a.sum(1, keepdims=True)}
 
+    def host_draws(self, rng, num, num_classes, num_features):
+        gammas = rng.standard_gamma(self.concentration(), size=(num, num_classes, num_features))
+        gammas /= gammas.sum(-1, keepdims=True)
+        return {"prob": gammas}
+
     centre = expectation
 
     # -- sparse rows

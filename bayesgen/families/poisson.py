@@ -152,6 +152,10 @@ class Poisson(Counting):
         shape, rate = self.gamma()
         return {"rate": shape / rate}
 
+    def host_draws(self, rng, num, num_classes, num_features):
+        shape, rate = self.gamma()
+        return {"rate": rng.standard_gamma(shape, size=(num, num_classes, num_features)) / rate}
+
     centre = expectation
 
     def bare(self):

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import jax
+import numpy as np
 
 from bayesgen.families.base import Params
+from bayesgen.families.counts import Counting
 from bayesgen.joint import Joint, JointStats
+
+
+def run(function: Callable, joint: Joint, *args):
+    """A function of this module; in plain NumPy where the statistics are counts, which need no compiler.
+
+    The number of columns of a text is another one for every vocabulary: compiling would take longer than fitting.
+    """
+    counting = all(isinstance(block.family, Counting) for block in joint.blocks)
+    return getattr(function, "__wrapped__", function)(joint, *args) if counting else function(joint, *args)
 
 
 @partial(jax.jit, static_argnames="method")
@@ -42,26 +54,40 @@ def expectation(posterior: Joint, weight) -> Params:
 # Compiling this takes seconds when optimised, running it milliseconds: the work is in LAPACK.
 @partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 def _draws(posterior: Joint, weight, keys: jax.Array) -> Params:
-    """One draw for each key, with a leading axis."""
+    """One draw for each key of all but the counting blocks, with a leading axis."""
 
     def one(key):
         keys = jax.random.split(key, len(posterior.blocks) + 1)
-        probs = posterior.class_prior.draw(keys[0], weight)
-        sizes = [(posterior.num_classes, b.num_features(posterior.num_features)) for b in posterior.blocks]
-        pairs = zip(posterior.blocks, keys[1:], sizes, strict=True)
-        return posterior.gather(probs, [block.family.draw(use, *size) for block, use, size in pairs])
+        params = {"class_probs": posterior.class_prior.draw(keys[0], weight)}
+        for block, use in zip(posterior.blocks, keys[1:], strict=True):
+            if not isinstance(block.family, Counting):
+                size = posterior.num_classes, block.num_features(posterior.num_features)
+                params |= {posterior.prefix(block) + k: v for k, v in block.family.draw(use, *size).items()}
+        return params
 
     return jax.vmap(one)(keys)
 
 
-def draws(posterior: Joint, weight, key: jax.Array, num_draws: int, piece: int | None = None, start: int = 0) -> Params:
-    """`num_draws` independent draws of the parameters, or of them those from `start` on, at most `piece` (a power of two).
+def draws(posterior: Joint, weight, key: jax.Array, num_draws: int, piece: int | None = None) -> Iterator[Params]:
+    """`num_draws` independent draws of the parameters, in pieces of at most `piece` (a power of two; None: all at once).
 
-    The next power of two is drawn, to compile less.
+    The next power of two of keys is used, to compile less. Gamma variates of discrete families come from NumPy, which is
+    fifty times faster at them; the pieces together are what one piece would be.
     """
     padded = 1 << (num_draws - 1).bit_length()
-    keys = jax.random.split(key, padded)[start : start + min(piece or padded, padded)]
-    return {name: value[: num_draws - start] for name, value in _draws(posterior, weight, keys).items()}
+    keys = jax.random.split(key, padded)
+    piece = min(piece or padded, padded)
+    seeds = np.random.SeedSequence(np.asarray(jax.random.key_data(key)).ravel().tolist()).spawn(len(posterior.blocks))
+    sources = [np.random.default_rng(seed) for seed in seeds]
+    for start in range(0, num_draws, piece):
+        count = min(piece, num_draws - start)
+        params = {k: np.asarray(v)[:count] for k, v in _draws(posterior, weight, keys[start : start + piece]).items()}
+        for block, rng in zip(posterior.blocks, sources, strict=True):
+            if isinstance(block.family, Counting):
+                size = posterior.num_classes, block.num_features(posterior.num_features)
+                drawn = block.family.host_draws(rng, count, *size)
+                params |= {posterior.prefix(block) + k: v for k, v in drawn.items()}
+        yield params
 
 
 @jax.jit
