@@ -20,6 +20,7 @@ SIMULATION_BUDGET = 50_000_000
 LEAST_DRAWS = 500
 # Cells that are simulated at most, beyond LEAST_DRAWS rows, and held at once where rows are scored on several patterns.
 SIMULATED_CELLS, HELD_CELLS = 2**27, 2**26
+FEW_EVENTS = 2000  # totals of multinomial rows up to which they are simulated event by event
 
 
 def simulated_tail(joint: Joint, params: Params, x, labels: np.ndarray, key) -> np.ndarray:
@@ -124,10 +125,32 @@ def _block_log_prob(family, params, x):
 
 
 def _given_totals(joint: Joint, params: Params, block: Block, labels, totals, rng) -> dict[float, np.ndarray]:
-    """For each total, the multinomial log density (m, K) of the first so many events of m simulated sequences."""
-    wanted = np.unique(totals)
-    tokens, prior = simulate_events(joint.params_of(block, params), labels, int(wanted[-1]), rng)
-    return _running_scores(joint.params_of(block, params), tokens, prior, wanted.astype(int))
+    """For each total, the multinomial log density (m, K) of m simulated rows of that total.
+
+    Rows of few events are the first so many events of one simulated sequence, so that one sequence serves all the totals;
+    rows of many events are drawn for themselves.
+    """
+    mine, wanted = joint.params_of(block, params), np.unique(totals)
+    few = wanted <= max(FEW_EVENTS, 4 * block.num_features(joint.num_features))
+    out: dict[float, list] = {float(n): [] for n in wanted}
+    longest = int(wanted[few].max(initial=0))
+    step = max(1, HELD_CELLS // (8 * max(longest, block.num_features(joint.num_features), 1)))
+    for start in range(0, len(labels), step):
+        part = labels[start : start + step]
+        tokens, earlier = simulate_events(mine, part, longest, rng)
+        for n, table in _running_scores(mine, tokens, earlier, wanted[few].astype(int)).items():
+            out[n].append(table)
+        for n in wanted[~few]:
+            rows = _rows_of_total(mine, part, n, rng)
+            out[float(n)].append(np.asarray(_block_log_prob(block.family, mine, rows)))
+    return {n: np.concatenate(parts) for n, parts in out.items()}
+
+
+def _rows_of_total(params: Params, labels: np.ndarray, total: float, rng) -> np.ndarray:
+    weights = _weights(params)[labels]
+    if "concentration" in params:
+        weights = rng.standard_gamma(weights)
+    return rng.multinomial(int(total), weights / weights.sum(1, keepdims=True)).astype(float)
 
 
 def simulate_events(params: Params, labels: np.ndarray, length: int, rng) -> tuple[np.ndarray, np.ndarray]:

@@ -700,8 +700,10 @@ def at_most_uniform(pvalues, draws):
         assert np.mean(pvalues <= a) <= a + slack, a
 
 
-def test_outlier_pvalues_are_at_most_uniform_on_rows_from_the_model(case):
-    name, method, clf = case
+@pytest.mark.parametrize("method", ["map", "posterior"])
+@pytest.mark.parametrize("name", NAMES)
+def test_outlier_pvalues_are_at_most_uniform_on_rows_from_the_model(name, method):
+    clf = fitted(name, method)
     rows, _ = clf.sample(3000, random_state=11)
     x = back(name, rows)
     at_most_uniform(clf.outlier_pvalues(rows), 10_000)
@@ -764,3 +766,481 @@ def test_unusual_rows_are_flagged():
     rows[1, 0] = 40.0  # mass
     assert np.all(clf.outlier_pvalues(table("mixed", rows))[:2] < 1e-3)
     assert clf.outlier_pvalues(table("mixed", np.full((1, 5), np.nan)))[0] == 1.0
+
+
+# -- explain
+@pytest.mark.parametrize("reference", [None, "spam"])
+def test_evidence_is_the_formula_by_hand_and_adds_up_to_the_log_odds(case, reference):
+    name, method, clf = case
+    rows = new_rows(name)
+    got = clf.explain(table(name, rows), reference=reference)
+    features, terms, prior = by_hand(name, method, *numbers(name), rows)
+    r = 0 if reference is None else 2
+    log_proba = clf.predict_log_proba(table(name, rows))
+    sums = got.groupby(["row", "class"])["log_ratio"].sum()
+    assert len(sums) == 2 * len(rows) and set(got["reference"]) == {CLASSES[r]}
+    for i, k in itertools.product(range(len(rows)), set(range(3)) - {r}):
+        mine = got[(got["row"] == i) & (got["class"] == CLASSES[k])].set_index("feature")["log_ratio"]
+        assert mine.index[0] == "(prior)" and sorted(mine.index[1:]) == sorted(features)
+        np.testing.assert_allclose(mine["(prior)"], prior[k] - prior[r], rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(mine[features], terms[i, k] - terms[i, r], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(sums[i, CLASSES[k]], log_proba[i, k] - log_proba[i, r], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_intervals_of_the_evidence_are_quantiles_over_the_draws(name):
+    clf, rows = fitted(name, "posterior"), new_rows(name, 6)
+    got, draws = clf.explain(table(name, rows), level=0.8), clf.draws_
+    assert np.all(got["low"] <= got["high"])
+    thetas = [{key: value[s] for key, value in draws.items()} for s in range(60)]
+    # a row of which only one feature is observed has that feature's ratio and the prior's as its log odds
+    listed = names_of(name)
+    priors = np.log([t["class_probs"][1] / t["class_probs"][0] for t in thetas])
+    low, high = np.quantile(priors, [0.1, 0.9])
+    first = got[(got["feature"] == "(prior)") & (got["class"] == "jam")]
+    np.testing.assert_allclose(first["low"], low, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(first["high"], high, rtol=1e-10, atol=1e-12)
+    kind, where, _ = list(blocks(name))[-1]
+    for i in range(1, 6):
+        alone = np.full((1, rows.shape[1]), np.nan)
+        for other, cells, _ in blocks(name):
+            alone[0, cells] = 0.0 if other == "multinomial" else np.nan  # no events say nothing
+        alone[0, where[-1]] = rows[i, where[-1]]
+        odds = np.array([np.diff(with_parameters(name, t, alone)[0, :2])[0] for t in thetas]) - priors
+        label = f"column {listed[where[-1]]}" if isinstance(listed[where[-1]], int) else listed[where[-1]]
+        mine = got[(got["row"] == i) & (got["class"] == "jam") & (got["feature"] == label)]
+        expected = np.quantile(odds, [0.1, 0.9])
+        np.testing.assert_allclose(mine[["low", "high"]].to_numpy()[0], expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ["bernoulli", "multinomial", "poisson"])
+def test_evidence_of_sparse_rows(name, method):
+    x, y = numbers(name, k=2, missing=False)
+    rows = np.vstack([new_rows(name, 6, missing=False), np.zeros((1, x.shape[1]))])
+    clf = clone(CASES[name][1]).set_params(method=method, random_state=0, num_draws=20).fit(sparse.csr_array(x), y)
+    words = [f"w{j}" for j in range(x.shape[1])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = clf.explain(sparse.csr_array(rows), feature_names=words)
+    _, terms, prior = by_hand(name, method, x, y, rows)
+    log_proba = clf.predict_log_proba(rows)
+    np.testing.assert_allclose(log_proba, clf.predict_log_proba(sparse.csr_array(rows)), rtol=1e-9, atol=1e-12)
+    for i in range(len(rows)):
+        mine = got[got["row"] == i].set_index("feature")
+        ratio = terms[i, 1] - terms[i, 0]
+        stored = np.flatnonzero(rows[i])
+        rest = [] if name == "multinomial" else ["(absent)"]
+        assert list(mine.index) == ["(prior)", *(words[j] for j in stored), *rest]
+        np.testing.assert_allclose(mine["log_ratio"][[words[j] for j in stored]], ratio[stored], rtol=1e-9, atol=1e-9)
+        if rest:
+            np.testing.assert_allclose(mine["log_ratio"]["(absent)"], np.delete(ratio, stored).sum(), rtol=1e-9, atol=1e-9)
+        assert abs(mine["log_ratio"].sum() - (log_proba[i, 1] - log_proba[i, 0])) < 1e-10
+    if method == "posterior":
+        assert np.all(got["low"] <= got["high"])
+        draws = clf.draws_
+        odds = np.log(draws["class_probs"][:, 1] / draws["class_probs"][:, 0])
+        first = got[got["feature"] == "(prior)"][["low", "high"]].to_numpy()
+        np.testing.assert_allclose(first, np.tile(np.quantile(odds, [0.05, 0.95]), (7, 1)), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "multinomial"])
+@pytest.mark.parametrize("k", [2, 3])
+def test_coefficients_reproduce_the_log_odds(name, k):
+    x, y = numbers(name, k=k, missing=False)
+    rows = new_rows(name, missing=False)
+    for method in ("map", "posterior") if name == "bernoulli" else ("map",):
+        clf = clone(CASES[name][1]).set_params(method=method).fit(x, y)
+        scores = rows @ clf.coef_.T + clf.intercept_
+        assert clf.coef_.shape == ((1, 4) if k == 2 else (3, 4)) and clf.intercept_.shape == ((1,) if k == 2 else (3,))
+        _, terms, prior = by_hand(name, method, x, y, rows)
+        expected = prior + terms.sum(-1)
+        odds = expected[:, 1:] - expected[:, :1]
+        np.testing.assert_allclose(scores if k == 2 else scores[:, 1:] - scores[:, :1], odds, rtol=1e-9, atol=1e-10)
+
+
+# -- zero probability
+IMPOSSIBLE = {
+    "bernoulli": (BernoulliNB, [[1, 0, 1], [1, 0, 0], [0, 1, 1], [0, 1, 0]], [[1, 0, 1], [1, 1, 0]]),
+    "multinomial": (MultinomialNB, [[2, 0, 1], [1, 0, 3], [0, 2, 1], [0, 1, 1]], [[2, 0, 1], [1, 1, 0]]),
+    "poisson": (PoissonNB, [[2, 0, 1], [1, 0, 3], [0, 2, 1], [0, 1, 1]], [[2, 0, 1], [1, 1, 0]]),
+    "categorical": (CategoricalNB, [[0, 0, 1], [0, 0, 0], [1, 1, 1], [1, 1, 0]], [[0, 0, 1], [0, 1, 0]]),
+    "mixed": (MixedNB, [[0, 0, 1], [0, 0, 0], [1, 1, 1], [1, 1, 0]], [[0, 0, 1], [0, 1, 0]]),
+}
+
+
+@pytest.mark.parametrize("container", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", list(IMPOSSIBLE))
+def test_impossible_rows_without_smoothing(name, container):
+    kind, x, rows = IMPOSSIBLE[name]
+    if container is sparse.csr_array and name in ("categorical", "mixed"):
+        return
+    # classes 2:2:1, the third like the first
+    x, y = container(np.array([*x, x[0]])), np.array([0, 0, 1, 1, 2])
+    clf = kind(method="mle").fit(x, y)
+    rows = container(np.array(rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one = clf.predict_proba(rows[:1])  # class 1 is impossible, the others are not
+    assert one[0, 1] == 0 and np.all(one[0, [0, 2]] > 0) and abs(one.sum() - 1) < 1e-12
+    joint = clf.log_joint(rows)
+    assert np.isneginf(joint[0, 1]) and np.all(np.isfinite(joint[0, [0, 2]])) and np.all(np.isneginf(joint[1]))
+    np.testing.assert_allclose(one[0], np.exp(joint[0] - logsumexp(joint[0])), rtol=1e-12)
+    for function, expected in ((clf.predict_proba, clf.priors_), (clf.predict_log_proba, np.log(clf.priors_))):
+        with pytest.warns(UserWarning, match="density 0 under every class") as caught:
+            got = function(rows)
+        assert len(caught) == 1 and "row 1" in str(caught[0].message)
+        np.testing.assert_allclose(got[1], expected, rtol=1e-12)
+        assert not np.isnan(got).any()
+    score = clf.score_samples(rows)
+    assert np.isfinite(score[0]) and np.isneginf(score[1])
+    np.testing.assert_allclose(clf.predict_proba_draws(rows)[0, 1], clf.priors_, rtol=1e-12)
+    assert clf.outlier_pvalues(rows)[1] < 1e-3
+    table_ = clf.explain(rows)
+    assert not table_["log_ratio"].isna().any()
+    sums = table_[table_["row"] == 0].groupby("class")["log_ratio"].sum()
+    assert np.isneginf(sums[1]) and abs(sums[2] - (joint[0, 2] - joint[0, 0])) < 1e-10
+
+
+def test_impossible_observed_cells_leave_the_prior_for_the_missing_ones():
+    clf = CategoricalNB(method="mle", random_state=0).fit(pd.DataFrame({"a": list("xxyy"), "b": list("uvuv"), "c": list("rrss")}), [0, 0, 1, 1])
+    rows = pd.DataFrame({"a": ["x"] * 30, "b": [None] * 30, "c": ["s"] * 30}, dtype=object)
+    assert clf.impute(rows)["b"].isin(["u", "v"]).all()
+    assert set(clf.impute(rows, draws=1)[0]["b"]) == {"u", "v"}
+
+
+# -- the NumPyro model
+SITES = {
+    "bernoulli": {"prob": (3, 4)},
+    "categorical": {"prob": (3, 9)},
+    "multinomial": {"prob": (3, 4)},
+    "poisson": {"rate": (3, 3)},
+    "mixed": {
+        "gaussian.mean": (3, 1),
+        "gaussian.precision": (3, 1),
+        "categorical.prob": (3, 5),
+        "bernoulli.prob": (3, 1),
+        "poisson.rate": (3, 1),
+    },
+    "blocks": {
+        "gaussian.mean": (3, 2),
+        "gaussian.precision": (2, 2),
+        "categorical.prob": (3, 4),
+        "multinomial.prob": (3, 3),
+        "poisson.rate": (3, 1),
+        "bernoulli.prob": (3, 1),
+    },
+}
+
+
+@pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", NAMES)
+def test_model_traces_and_has_a_finite_density(name, double):
+    clf, (x, y) = fitted(name, "map"), numbers(name)
+    X = table(name, x)
+    with jax.enable_x64(double):
+        trace = handlers.trace(handlers.seed(clf.model, 0)).get_trace(X, y)
+        sites = {key: site["value"] for key, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+        assert {key: value.shape for key, value in sites.items()} == {"class_probs": (3,), **SITES[name]}
+        assert {value.dtype for value in sites.values()} == {np.dtype("float64" if double else "float32")}
+        value, _ = log_density(clf.model, (X, y), {}, sites)
+        assert np.isfinite(value)
+        drawn = Predictive(clf.model, num_samples=2)(jax.random.key(0), num_rows=3)
+        assert drawn["y"].shape == (2, 3) and not any(np.isnan(v).any() for v in drawn.values())
+        if double:  # against the formulas: what the rows but one add to that one alone, without its label
+            alone = float(log_density(clf.model, (take(X, [0]), None), {}, sites)[0])
+            rows = with_parameters(name, public(name, {key: np.asarray(v) for key, v in sites.items()}), x)
+            expected = rows[np.arange(len(x)), np.searchsorted(CLASSES, y)].sum() - logsumexp(rows[0])
+            np.testing.assert_allclose(float(value) - alone, expected, rtol=1e-9)
+
+
+def public(name, sites):
+    """Sites of the model as users see the parameters."""
+    out = {}
+    for key, value in sites.items():
+        block, _, site = key.rpartition(".")
+        if site == "precision":
+            full = name == "blocks"
+            out[f"{block}.{'covariance' if full else 'variance'}"] = np.linalg.inv(value) if full else 1 / value
+        elif site == "prob" and "categorical" in (block, name):
+            sizes = [len(LEVELS[c]) for c in {"categorical": ["sky", "car", "top"], "mixed": ["sky", "car"], "blocks": ["top"]}[name]]
+            padded = np.zeros((3, len(sizes), max(sizes)))
+            for j, part in enumerate(np.split(value, np.cumsum(sizes)[:-1], axis=1)):
+                padded[:, j, : sizes[j]] = part
+            out[key] = padded
+        else:
+            out[key] = value
+    return out
+
+
+def test_nuts_on_categories_of_unequal_number_agrees_with_the_exact_posterior():
+    clf, (x, y) = fitted("categorical", "posterior"), numbers("categorical")
+    with jax.enable_x64(True):
+        mcmc = MCMC(NUTS(clf.model), num_warmup=50, num_samples=50, progress_bar=False)
+        mcmc.run(jax.random.key(0), table("categorical", x), y)
+        samples = np.asarray(mcmc.get_samples()["prob"])
+    assert samples.shape == (50, 3, 9)
+    np.testing.assert_allclose(np.stack([part.sum(-1) for part in np.split(samples, [3, 5], -1)]), 1.0, rtol=1e-9)
+    exact = np.concatenate([clf.params_["prob"][:, j, :c] for j, c in enumerate((3, 2, 4))], 1)
+    error = samples.std(0) / np.sqrt(50 / 4)
+    assert np.all(np.abs(samples.mean(0) - exact) < 4 * error)
+
+
+@pytest.mark.parametrize("first", ["uses", "model"])
+def test_a_model_in_single_precision_and_uses_in_double_live_side_by_side(first):
+    # sizes that no other test has: nothing is compiled yet
+    c = 5 if first == "uses" else 6
+    X = pd.DataFrame({"a": np.arange(30) % c, "b": np.arange(30) % (c + 2)}).astype(str)
+    y = np.arange(30) % 4 % 2
+    clf = CategoricalNB(random_state=0).fit(X, y)
+
+    def model():
+        trace = handlers.trace(handlers.seed(clf.model, 0)).get_trace(X, y)
+        theta = {name: trace[name]["value"] for name in ("class_probs", "prob")}
+        assert theta["prob"].dtype == np.float32
+        assert np.isfinite(log_density(clf.model, (X, y), {}, theta)[0])
+        kernel = NUTS(clf.model)
+        kernel.init(jax.random.key(0), 1, model_args=(X, y))
+
+    def uses():
+        assert np.all(np.isfinite(clf.predict_proba(X))) and len(clf.sample(5)[0]) == 5 and clf.impute(X).equals(X)
+
+    for step in (uses, model) if first == "uses" else (model, uses):
+        step()
+
+
+def test_model_of_a_mixed_table_can_be_drawn():
+    x, y = numbers("mixed")
+    graph = numpyro.render_model(fitted("mixed", "map").model, (table("mixed", x), y), render_distributions=True)
+    for word in ("categorical.prob", "gaussian.precision", "poisson.rate", "Beta", "RaggedDirichlet", "class_probs"):
+        assert word in graph.source
+
+
+# -- law 6: more rows, fewer rows
+def same_fit(a, b, rtol=1e-12):
+    np.testing.assert_array_equal(a.classes_, b.classes_)
+    assert a.params_.keys() == b.params_.keys()
+    for key in a.params_:
+        np.testing.assert_allclose(a.params_[key], b.params_[key], rtol=rtol, atol=1e-12, err_msg=key)
+    if hasattr(a, "log_evidence_"):
+        np.testing.assert_allclose(a.log_evidence_, b.log_evidence_, rtol=1e-10)
+
+
+def take(X, rows):
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def test_merge_partial_fit_and_forget_equal_one_fit(case):
+    name, method, clf = case
+    x, y = numbers(name)
+    X = table(name, x)
+    left, right = np.arange(0, 45, 2), np.arange(1, 45, 2)
+    if method == "mle":
+        clf = fitted(name, "mle")
+    a, b = (clone(clf).fit(take(X, rows), y[rows]) for rows in (left, right))
+    same_fit(a.merge(b), clf)
+    same_fit(b.merge(a), clf)
+    grown = clone(clf)
+    for rows in (left, right):
+        grown.partial_fit(take(X, rows), y[rows], classes=CLASSES)
+    same_fit(grown, clf)
+    same_fit(clf.forget(take(X, right), y[right]), a)
+    same_fit(grown.forget(take(X, right), y[right]), a)
+    np.testing.assert_allclose(grown.predict_proba(X), clf.predict_proba(X), rtol=1e-10, atol=1e-12)
+
+
+def test_pieces_with_their_own_categories_and_classes():
+    X = pd.DataFrame({"a": ["x", "z", "x", "x", "w", "v", "x"], "b": ["u", None, "u", "t", "t", "u", None]})
+    y = np.array(["m", "m", "k", "k", "n", "n", "n"])
+    for method in ("map", "posterior"):
+        whole = CategoricalNB(method=method).fit(X, y)
+        first, second = (CategoricalNB(method=method).fit(X[s], y[s]) for s in (slice(0, 4), slice(4, 7)))
+        for merged in (first.merge(second), second.merge(first)):
+            same_fit(merged, whole)
+            assert [c.tolist() for c in merged.categories_] == [["v", "w", "x", "z"], ["t", "u"]]
+            np.testing.assert_allclose(merged.predict_proba(X), whole.predict_proba(X), rtol=1e-12)
+        grown = CategoricalNB(method=method).partial_fit(X[:4], y[:4], classes=["k", "m", "n"]).partial_fit(X[4:], y[4:])
+        same_fit(grown, whole)
+        np.testing.assert_allclose(grown.score_samples(X), whole.score_samples(X), rtol=1e-12)
+        # and with numbers beside
+        wide = X.assign(c=np.arange(7.0))
+        kind = MixedNB(method=method, columns={"c": Gaussian("diag", prior=NORMAL)})
+        parts = [clone(kind).fit(wide[s], y[s]) for s in (slice(0, 4), slice(4, 7))]
+        same_fit(parts[0].merge(parts[1]), clone(kind).fit(wide, y))
+
+
+def test_pieces_in_which_a_column_is_all_missing():
+    for name in ("bernoulli", "poisson"):
+        x, y = numbers(name)
+        x = x.copy()
+        x[:15, 1] = np.nan
+        whole = clone(CASES[name][1]).fit(x, y)
+        parts = [clone(whole).fit(x[s], y[s]) for s in (slice(0, 15), slice(15, 45))]
+        same_fit(parts[0].merge(parts[1]), whole)
+        same_fit(clone(whole).partial_fit(x[:15], y[:15], classes=CLASSES).partial_fit(x[15:], y[15:]), whole)
+        same_fit(whole.forget(x[15:], y[15:]), parts[0])
+    x, y = numbers("categorical")
+    x = x.copy()
+    x[15:, 1] = np.nan
+    for dtype in ("category", "object"):
+        X = table("categorical", x, dtype)
+        whole = CategoricalNB().fit(X, y)
+        same_fit(CategoricalNB().partial_fit(X[:15], y[:15], classes=CLASSES).partial_fit(X[15:], y[15:]), whole)
+        if dtype == "category":
+            same_fit(CategoricalNB().fit(X[:15], y[:15]).merge(CategoricalNB().fit(X[15:], y[15:])), whole)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "multinomial", "poisson", "complement"])
+def test_sparse_pieces(name):
+    x, y = numbers("multinomial" if name == "complement" else name, missing=False)
+    clf = ComplementNB(0.3) if name == "complement" else clone(CASES[name][1])
+    whole, thin = clone(clf).fit(x, y), sparse.csr_array(x)
+    parts = [clone(clf).fit(thin[s], y[s]) for s in (slice(0, 20), slice(20, 45))]
+    same_fit(parts[0].merge(parts[1]), whole)
+    same_fit(clone(clf).partial_fit(thin[:20], y[:20], classes=CLASSES).partial_fit(thin[20:], y[20:]), whole)
+    same_fit(whole.forget(thin[20:], y[20:]), parts[0])
+    same_fit(clone(clf).fit(thin, y).forget(x[20:], y[20:]), parts[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weighted_rows_are_repeated_rows_and_forgotten_so(name):
+    x, y = numbers(name)
+    X, weight = table(name, x), np.arange(45) % 3
+    whole = clone(CASES[name][1]).fit(take(X, np.repeat(np.arange(45), weight)), np.repeat(y, weight))
+    same_fit(clone(whole).fit(X, y, sample_weight=weight), whole)
+    twice = clone(whole).fit(X, y, sample_weight=weight + 1.5)
+    same_fit(twice.forget(X, y, sample_weight=np.full(45, 1.5)), whole, rtol=1e-10)
+
+
+def test_forgetting_a_piece_that_brought_categories_is_the_fit_that_never_saw_it():
+    X = pd.DataFrame({"a": ["x", "z", "x", "x", "w", "v"], "b": ["u", "t", "u", "t", "t", "u"]})
+    y = np.array(["m", "m", "k", "k", "m", "k"])
+    before = CategoricalNB().fit(X[:4], y[:4])
+    after = CategoricalNB().fit(X, y).forget(X[4:], y[4:])
+    np.testing.assert_allclose(after.score_samples(X[:4]), before.score_samples(X[:4]), rtol=1e-12)
+
+
+NEVER_SEEN = {
+    "ones": (BernoulliNB(), [[0, 1], [0, 1], [1, 0]], [[1, 1]]),
+    "zeros": (BernoulliNB(), [[1, 1], [1, 1], [1, 0]], [[0, 1]]),
+    "counts": (PoissonNB(), [[0, 1], [2, 1], [3, 0]], [[3, 1]]),
+    "events": (MultinomialNB(), [[0, 1], [2, 1], [3, 0]], [[3, 1]]),
+    "categories": (CategoricalNB(), [[0, 1], [0, 1], [1, 0]], [[1, 1]]),
+    "complement": (ComplementNB(), [[0, 1], [2, 1], [3, 0]], [[3, 1]]),
+    "mixed": (MixedNB({0: "poisson", 1: "poisson"}), [[0, 1], [2, 1], [3, 0]], [[3, 1]]),
+    "cells": (PoissonNB(), [[np.nan, 1], [np.nan, 1], [3, 0]], [[0, 1]]),
+    "binary cells": (BernoulliNB(), [[np.nan, 1], [np.nan, 1], [1, 0]], [[0, 1]]),
+}
+
+
+@pytest.mark.parametrize("what", list(NEVER_SEEN))
+def test_rows_that_leave_a_negative_count_are_not_forgotten(what):
+    clf, x, row = NEVER_SEEN[what]
+    clf = clone(clf).fit(np.array(x, float if np.isnan(np.array(x, float)).any() else int), ["no", "no", "yes"])
+    with pytest.raises(ValueError, match=r"class 'no', column 0"):
+        clf.forget(np.array(row), ["no"])
+
+
+# -- law 7: reductions
+@pytest.mark.parametrize("method", METHODS)
+def test_mixed_tables_of_one_kind_are_the_classifier_of_that_kind(method):
+    rng = np.random.default_rng(0)
+    y = CLASSES[rng.integers(0, 3, 40)]
+    frame = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"]).mask(rng.random((40, 3)) < 0.1)
+    mixed, alone = MixedNB(method=method).fit(frame, y), GaussianNB(method=method).fit(frame, y)
+    np.testing.assert_allclose(mixed.log_joint(frame), alone.log_joint(frame), rtol=1e-10)
+    np.testing.assert_array_equal(mixed.impute(frame), alone.impute(frame))
+    x, y = numbers("categorical")
+    X = table("categorical", x)
+    mixed, alone = MixedNB(method=method).fit(X, y), CategoricalNB(method=method).fit(X, y)
+    np.testing.assert_allclose(mixed.log_joint(X), alone.log_joint(X), rtol=1e-12)
+    same_fit(mixed, alone)
+
+
+ONE_BLOCK = {
+    "bernoulli": lambda **kw: GenerativeClassifier([(slice(None), Bernoulli(0.7))], **kw),
+    "categorical": lambda **kw: GenerativeClassifier([(["sky", "car", "top"], Categorical(0.6))], **kw),
+    "multinomial": lambda **kw: GenerativeClassifier([([0, 1, 2, 3], Multinomial(0.8))], **kw),
+    "poisson": lambda **kw: GenerativeClassifier([(lambda X: [0, 1, 2], Poisson(0.5, 1.5))], **kw),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", list(ONE_BLOCK))
+def test_one_block_is_the_classifier_of_its_family(name, method):
+    x, y = numbers(name)
+    X, alone = table(name, x), fitted(name, method)
+    clf = ONE_BLOCK[name](method=method, random_state=0, num_draws=60).fit(X, y)
+    same_fit(clf, alone)
+    np.testing.assert_allclose(clf.log_joint(X), alone.log_joint(X), rtol=1e-12)
+    a, b = clf.sample(20)[0], alone.sample(20)[0]
+    np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    np.testing.assert_allclose(clf.predict_proba_draws(X), alone.predict_proba_draws(X), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("method", METHODS)
+def test_one_gaussian_block_is_discriminant_analysis(tied, method):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [12, 15, 18])
+    x = rng.normal(size=(45, 3)) @ rng.normal(size=(3, 3)) + y[:, None]
+    clf = GenerativeClassifier([([0, 1, 2], Gaussian("full", tied=tied))], method=method).fit(x, y)
+    alone = (LDA if tied else QDA)(method=method).fit(x, y)
+    gaps = np.where(rng.random(x.shape) < 0.2, np.nan, x)
+    np.testing.assert_allclose(clf.log_joint(gaps), alone.log_joint(gaps), rtol=1e-9)
+    np.testing.assert_allclose(clf.impute(gaps), alone.impute(gaps), rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_categories_are_binary_columns(method):
+    x, y = numbers("bernoulli")
+    a, b = CategoricalNB(0.7, method=method).fit(x, y), BernoulliNB(0.7, method=method).fit(x, y)
+    np.testing.assert_allclose(a.log_joint(x), b.log_joint(x), rtol=1e-12)
+    np.testing.assert_allclose(a.params_["prob"][:, :, 1], b.params_["prob"], rtol=1e-12)
+    np.testing.assert_allclose(a.loo_predict_proba(), b.loo_predict_proba(), rtol=1e-10, atol=1e-12)
+
+
+def test_poisson_rows_given_their_total_are_multinomial():
+    # Π Poisson(x_j; λ_kj) = Poisson(N; Λ_k) · Multinomial(x; λ_k/Λ_k): the posteriors differ by the law of the total
+    x, y = numbers("multinomial")
+    poisson = PoissonNB(method="mle").fit(x, y)
+    multinomial = MultinomialNB(method="mle").fit(x, y)
+    rate = poisson.params_["rate"]
+    np.testing.assert_allclose(multinomial.params_["prob"], rate / rate.sum(1, keepdims=True), rtol=1e-12)
+    of_total = stats.poisson.logpmf(x.sum(1)[:, None], rate.sum(1))
+    np.testing.assert_allclose(poisson.log_joint(x), multinomial.log_joint(x) + of_total, rtol=1e-10, atol=1e-10)
+
+
+# -- law 9: order does not matter
+@pytest.mark.parametrize("name", NAMES)
+def test_order_of_rows_columns_and_labels_does_not_matter(name):
+    x, y = numbers(name)
+    X, rng = table(name, x), np.random.default_rng(0)
+    for method in ("map", "posterior"):
+        clf = fitted(name, method)
+        expected = clf.predict_log_proba(X)
+        rows = rng.permutation(45)
+        shuffled = clone(clf).fit(take(X, rows), y[rows])
+        np.testing.assert_allclose(shuffled.predict_log_proba(X), expected, rtol=1e-10, atol=1e-12)
+        columns = rng.permutation(X.shape[1])
+        turned = X[:, columns] if isinstance(X, np.ndarray) else X.iloc[:, columns]
+        np.testing.assert_allclose(clone(clf).fit(turned, y).predict_log_proba(turned), expected, rtol=1e-10, atol=1e-12)
+        renamed = clone(clf).fit(X, np.array(["c", "a", "b"])[np.searchsorted(CLASSES, y)])
+        np.testing.assert_allclose(renamed.predict_log_proba(X)[:, [2, 0, 1]], expected, rtol=1e-10, atol=1e-12)
+        if name == "blocks":
+            again = clone(clf).set_params(blocks=clf.blocks[::-1]).fit(X, y)
+            np.testing.assert_allclose(again.predict_log_proba(X), expected, rtol=1e-10, atol=1e-12)
+            assert [c for c, _ in again.blocks_] == [["flag"], ["eggs"], ["w1", "w2", "w3"], ["top"], ["a", "b"]]
+
+
+def test_columns_of_a_block_may_be_named_in_any_order():
+    x, y = numbers("categorical")
+    X = table("categorical", x)
+    clf = GenerativeClassifier([(["top", "sky"], Categorical(0.6)), (["car"], Categorical(0.6))]).fit(X, y)
+    alone = fitted("categorical", "map")
+    np.testing.assert_allclose(clf.log_joint(X), alone.log_joint(X), rtol=1e-12)
+    filled = clf.impute(X)
+    pd.testing.assert_frame_equal(filled, alone.impute(X))
+    table_ = clf.explain(X[:3])
+    expected = alone.explain(X[:3])
+    pd.testing.assert_frame_equal(table_, expected, rtol=1e-10)

@@ -24,6 +24,7 @@ from bayesgen.families.counts import Counting, Counts, indicator, row_sums, row_
 from bayesgen.special import dot_logs, log_coefficient, log_factorial, log_rising
 
 CHUNK = 2**21  # stored cells x classes at a time
+EVENTS_PER_KIND = 4  # with more, rows are sampled kind by kind
 
 
 class Multinomial(Counting):
@@ -94,20 +95,13 @@ class Multinomial(Counting):
         return log_rising(a, x) - share * log_rising(a.sum(1)[:, None], total)
 
     def sample(self, key, params: Params, y):
-        """Rows of total `total`: one event after the other, each by the inverse distribution function."""
+        """Rows of total `total`."""
         key, use = jax.random.split(key)
         known = "concentration" not in params
         prob = params["prob"][y] if known else jax.random.dirichlet(use, params["concentration"][y])
-        ends = jnp.cumsum(prob, 1)
-        ends = ends / ends[:, -1:]
-        rows = jnp.arange(y.shape[0])
-
-        def event(i, x):
-            u = jax.random.uniform(jax.random.fold_in(key, i), y.shape)
-            kind = jax.vmap(lambda line, value: jnp.searchsorted(line, value, side="right"))(ends, u)
-            return x.at[rows, kind].add(1.0)
-
-        return jax.lax.fori_loop(0, jnp.asarray(self.total).astype(int), event, jnp.zeros(prob.shape))
+        total = jnp.asarray(self.total, float)
+        many = total > EVENTS_PER_KIND * prob.shape[1]
+        return jax.lax.cond(many, _kind_by_kind, _event_by_event, key, prob, total)
 
     def fill(self, params: Params, x, share, cells=None):
         return x
@@ -180,3 +174,32 @@ class Multinomial(Counting):
         a, total = params["concentration"], np.asarray(x.sum(1)).reshape(-1, 1)
         by_total = np.repeat(log_rising(a.sum(1), total) / np.where(total > 0, total, 1.0), np.diff(x.indptr), axis=0)
         return log_rising(a[:, x.indices].T, count) - count * by_total, None, ""
+
+
+def _event_by_event(key, prob, total):
+    """Multinomial rows for few events: each by the inverse distribution function."""
+    ends = jnp.cumsum(prob, 1)
+    ends = ends / ends[:, -1:]
+    rows = jnp.arange(len(prob))
+
+    def event(i, x):
+        u = jax.random.uniform(jax.random.fold_in(key, i), rows.shape)
+        kind = jax.vmap(lambda line, value: jnp.searchsorted(line, value, side="right"))(ends, u)
+        return x.at[rows, kind].add(1.0)
+
+    return jax.lax.fori_loop(0, total.astype(int), event, jnp.zeros_like(prob))
+
+
+def _kind_by_kind(key, prob, total):
+    """Multinomial rows for many events: the count of each kind is binomial given those before it."""
+    rest = jnp.flip(jnp.cumsum(jnp.flip(prob, 1), 1), 1)
+
+    def kind(left, this):
+        i, share = this
+        count = jax.random.binomial(jax.random.fold_in(key, i), left, jnp.clip(share, 0.0, 1.0))
+        count = jnp.where(share >= 1, left, jnp.clip(count, 0.0, left))
+        return left - count, count
+
+    share = jnp.where(rest > 0, prob / jnp.where(rest > 0, rest, 1.0), 0.0).T
+    _, counts = jax.lax.scan(kind, jnp.full(len(prob), total), (jnp.arange(prob.shape[1]), share))
+    return counts.T

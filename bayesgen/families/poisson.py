@@ -9,6 +9,7 @@ Gamma-Poisson (negative binomial).
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -25,6 +26,7 @@ from bayesgen.improper import ImproperGamma
 from bayesgen.special import dot_logs, log_factorial, log_rising
 
 CHUNK = 2**21  # stored cells x classes at a time
+EVERY_VALUE = 512  # up to this range of rates the mode of a mixture is found by trying every value
 
 
 class Poisson(Counting):
@@ -98,25 +100,19 @@ class Poisson(Counting):
         return jax.random.poisson(key, rate).astype(float)
 
     def fill(self, params: Params, x, share, cells=None):
-        """Missing cells at the mode of their law, mixed over the classes.
-
-        Between the smallest and the largest mode of the classes one lies at least as high as anywhere else.
-        """
+        """Missing cells at the mode of their law, mixed over the classes."""
         if "shape" in params:
-            modes = jnp.floor((params["shape"] - 1) / params["inverse_scale"])
+            a, b = params["shape"], params["inverse_scale"]
+            modes, spread = jnp.floor((a - 1) / b), jnp.sqrt(a * (b + 1)) / b
         else:
-            modes = jnp.floor(params["rate"])
-        low, high = modes.min(0), modes.max(0)
+            modes, spread = jnp.floor(params["rate"]), jnp.sqrt(params["rate"])
 
-        def better(step, best):
-            value, height = best
-            here = jnp.broadcast_to(jnp.minimum(low + step, high), x.shape)
-            now = jnp.einsum("nk,nkp->np", share, jnp.exp(self.cell_log_prob(params, here)))
-            return jnp.where(now > height, here, value), jnp.maximum(now, height)
+        def height(value):
+            return jnp.einsum("nk,nkp->np", share, jnp.exp(self.cell_log_prob(params, value)))
 
-        start = jnp.broadcast_to(low, x.shape), jnp.full(x.shape, -1.0)
-        value, _ = jax.lax.fori_loop(0, jnp.max(high - low).astype(int) + 1, better, start)
-        return jnp.where(jnp.isnan(x), value, x)
+        narrow = jnp.max(modes.max(0) - modes.min(0)) <= EVERY_VALUE
+        best = jax.lax.cond(narrow, partial(_best_of_all, height), partial(_best_near, height), modes, spread, x)
+        return jnp.where(jnp.isnan(x), best, x)
 
     # -- statistics
     def sums(self, x, r):
@@ -201,3 +197,44 @@ class Poisson(Counting):
         absent = self._absent(params)
         rest = absent.sum(1) - row_sums(absent[:, x.indices].T, x.indptr)
         return self._here(params, x) - log_factorial(x.data)[:, None], rest, "(absent)"
+
+
+def _climb(height, start, candidates, count):
+    """The highest of `start` (value, height) and of candidates(0), ..., candidates(count − 1)."""
+
+    def better(i, best):
+        value, top = best
+        here = candidates(i)
+        now = height(here)
+        return jnp.where(now > top, here, value), jnp.maximum(now, top)
+
+    return jax.lax.fori_loop(0, count, better, start)
+
+
+def _best_of_all(height, modes, spread, x):
+    """The mode of the mixture by trying every value between the smallest and the largest mode of the classes."""
+    low, high = modes.min(0), modes.max(0)
+    start = jnp.broadcast_to(low, x.shape), jnp.full(x.shape, -1.0)
+    count = jnp.max(high - low).astype(int) + 1
+    return _climb(height, start, lambda i: jnp.broadcast_to(jnp.minimum(low + i, high), x.shape), count)[0]
+
+
+def _best_near(height, modes, spread, x):
+    """The same where rates lie far apart: the mode is within a few standard deviations of the mode of one class."""
+    step = jnp.maximum(jnp.ceil(spread / 4), 1.0)
+    places = jnp.maximum(modes[:, None] + step[:, None] * jnp.arange(-20.0, 21.0)[:, None], 0.0)  # (K, 41, p)
+    places, steps = places.reshape(-1, x.shape[1]), jnp.repeat(step, 41, 0)
+    start = jnp.broadcast_to(modes[0], x.shape), jnp.full(x.shape, -1.0)
+    value, top = _climb(height, start, lambda i: jnp.broadcast_to(places[i], x.shape), len(places))
+    # then finer and finer around the best: each round leaves a fourth of the step
+    size = jnp.broadcast_to(steps.max(0), x.shape)
+
+    def finer(state):
+        value, top, size = state
+        size = jnp.maximum(jnp.ceil(size / 4), 1.0)
+        offset = jnp.arange(-4.0, 5.0)
+        value, top = _climb(height, (value, top), lambda i: jnp.maximum(value + size * offset[i], 0.0), 9)
+        return value, top, size
+
+    value, top, size = jax.lax.while_loop(lambda state: jnp.max(state[2]) > 1, finer, (value, top, size))
+    return value
