@@ -43,7 +43,8 @@ def layout(joint: Joint, params: Params, x) -> Terms:
             features.append(columns[part.indices])
             rest = block.family.present(mine, part[:0])[1:]
             codes = [] if rest[0] is None else [d + b]
-            named |= {code: (rest[1], ()) for code in codes}
+            name = rest[1] if len(joint.blocks) == 1 else f"{rest[1][:-1]}: {block.name})"
+            named |= {code: (name, ()) for code in codes}
         elif block.family.separable(mine):
             codes = columns.tolist()
         else:

@@ -88,10 +88,11 @@ def _tail_given_totals(joint: Joint, params: Params, x, labels: np.ndarray, key)
     counting = [block for block in joint.blocks if not block.family.takes_missing]
     others = [block for block in joint.blocks if block.family.takes_missing]
     totals = np.stack([np.rint(np.asarray(block.take_host(x).sum(1)).ravel()) for block in counting], 1)
-    patterns = np.concatenate([totals, *(~np.isnan(block.take_host(x)) for block in others)], 1) if others else totals
+    patterns = np.concatenate([totals, *(_observed(block.take_host(x)) for block in others)], 1)
     cases, which = np.unique(patterns, axis=0, return_inverse=True)
     which = which.ravel()
     num = min(len(labels), max(LEAST_DRAWS, SIMULATION_BUDGET // (10 * len(cases) * joint.num_classes)))
+    num = min(num, max(LEAST_DRAWS, HELD_CELLS // joint.num_features)) if others else num
     labels = labels[:num]
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
     with np.errstate(divide="ignore"):
@@ -106,6 +107,11 @@ def _tail_given_totals(joint: Joint, params: Params, x, labels: np.ndarray, key)
         rows = np.flatnonzero(which == i)
         below[rows] = _count_below(host_logsumexp(table, axis=1)[None], np.zeros(len(rows), int), score[rows])
     return (below + 1) / (num + 1)
+
+
+def _observed(x) -> np.ndarray:
+    """Which cells of a table are there; all of a sparse one, which one row says."""
+    return np.ones((x.shape[0], x.shape[1]), bool) if sparse.issparse(x) else ~np.isnan(x)
 
 
 def _others(joint: Joint, params: Params, others: list[Block], draws: np.ndarray, observed: np.ndarray) -> np.ndarray:

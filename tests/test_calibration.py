@@ -6,16 +6,27 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesgen.families import Gaussian, Labels, NormalWishart
+from bayesgen.families import Bernoulli, Categorical, Gaussian, Labels, Multinomial, NormalWishart, Poisson
 
 DRAWS = 19
 
 
-def ranks(structure, replications, rows=8, d=2, k=2):
+DISCRETE = {
+    "bernoulli": (Bernoulli(0.5), 2),
+    "categorical": (Categorical(0.5, sizes=(3, 2)), 2),
+    "multinomial": (Multinomial(0.5, total=6.0), 3),
+    "poisson": (Poisson(0.5, 0.7), 2),
+}
+
+
+def ranks(structure, replications, d=2):
     """Rank of every scalar parameter among DRAWS posterior draws, one row per replication."""
     scale = 2.0 if structure[0] == "spherical" else np.linspace(1, 2, d)
     family = Gaussian(*structure, NormalWishart(np.linspace(-1, 1, d), 0.8, d + 3.0, scale))
-    family = family.resolve_stats(family.stats(np.empty((0, d)), Labels(np.empty(0, int), k)))
+    return ranks_of(family.resolve_stats(family.stats(np.empty((0, d)), Labels(np.empty(0, int), 2))), replications, d)
+
+
+def ranks_of(family, replications, d, rows=8, k=2):
     y = jnp.arange(rows * k) % k
 
     def one(key):
@@ -29,17 +40,29 @@ def ranks(structure, replications, rows=8, d=2, k=2):
     return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), replications)))
 
 
-def check(structure, replications):
-    table = ranks(structure, replications)
+def check(table):
     pvalues = [stats.chisquare(np.bincount(column, minlength=DRAWS + 1)).pvalue for column in table.T]
     # Bonferroni over the parameters: one false alarm in a thousand runs
     assert min(pvalues) > 1e-3 / len(pvalues)
 
 
 def test_ranks_are_uniform(structure, x64):
-    check(structure, 400)
+    check(ranks(structure, 400))
 
 
 @pytest.mark.slow
 def test_ranks_are_uniform_in_many_replications(structure, x64):
-    check(structure, 20_000)
+    check(ranks(structure, 20_000))
+
+
+@pytest.mark.parametrize("name", list(DISCRETE))
+def test_ranks_are_uniform_for_discrete_families(name, x64):
+    family, d = DISCRETE[name]
+    check(ranks_of(family, 400, d))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(DISCRETE))
+def test_ranks_are_uniform_for_discrete_families_in_many_replications(name, x64):
+    family, d = DISCRETE[name]
+    check(ranks_of(family, 20_000, d))

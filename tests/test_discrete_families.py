@@ -208,13 +208,14 @@ def test_drawn_rows_follow_the_enumerated_probabilities(law, x64):
         assert chi_square(rows[y == k], every, np.asarray(table)[:, k]) > 1e-4
 
 
-def test_moments_of_dirichlet_multinomial_rows(x64):
-    family, n = Multinomial(1.0, total=12.0), 20_000
+@pytest.mark.parametrize("total", [8, 40])  # few events and many have samplers of their own
+def test_moments_of_dirichlet_multinomial_rows(total, x64):
+    family, n = Multinomial(1.0, total=float(total)), 20_000
     a = np.array([[0.5, 2.0, 1.0], [8.0, 1.0, 3.0]])
-    rows = np.asarray(family.sample(jax.random.key(0), {"concentration": jnp.asarray(a)}, jnp.arange(n) % 2))
-    np.testing.assert_array_equal(rows.sum(1), 12.0)
+    rows = np.asarray(jax.jit(family.sample)(jax.random.key(0), {"concentration": jnp.asarray(a)}, jnp.arange(n) % 2))
+    np.testing.assert_array_equal(rows.sum(1), total)
     for k in range(2):
-        mine, law = rows[k::2], stats.dirichlet_multinomial(a[k], 12)
+        mine, law = rows[k::2], stats.dirichlet_multinomial(a[k], total)
         delta = mine - law.mean()
         assert np.all(np.abs(delta.mean(0)) < 5 * np.sqrt(law.var() / len(mine)))
         products = delta[:, :, None] * delta[:, None, :]
@@ -250,6 +251,19 @@ def test_what_is_impossible_is_never_drawn_and_has_density_zero(name, x64):
     rows = np.asarray(jax.jit(family.sample)(jax.random.key(2), params, jnp.asarray(y)))
     for k in range(K):
         assert chi_square(rows[y == k], every, table[:, k]) > 1e-4
+
+
+@pytest.mark.parametrize("total", [13, 20])
+def test_multinomial_rows_of_many_events_follow_the_enumerated_probabilities(total, x64):
+    family = Multinomial(1.0, total=float(total))
+    every = np.array([r for r in itertools.product(range(total + 1), repeat=3) if sum(r) == total], float)
+    prob = np.vstack([ZEROS["multinomial"]["prob"], [[0.05, 0.9, 0.05], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    y = np.arange(42_000) % len(prob)
+    rows = np.asarray(jax.jit(family.sample)(jax.random.key(4), {"prob": jnp.asarray(prob)}, jnp.asarray(y)))
+    assert not np.isnan(rows).any() and np.all(rows.sum(1) == total)
+    for k, p in enumerate(prob):
+        law = stats.multinomial.pmf(every, total, p)
+        assert chi_square(rows[y == k], every, np.where(((every > 0) & (p == 0)).any(1), 0.0, law)) > 1e-4
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -507,6 +521,29 @@ def test_posterior_draws_have_the_posteriors_moments(name, x64):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_posterior_draws_on_the_host_follow_the_same_law(name):
+    family, stats_, _, _ = fitted(name)
+    posterior = family.update(stats_)
+    value = next(iter(posterior.host_draws(np.random.default_rng(0), 3000, K, WIDTH[name]).values()))
+    alpha = np.asarray(family.alpha)
+    count, weight = np.asarray(stats_.total), np.asarray(stats_.weight)
+    sizes = SIZES if name == "categorical" else (3,)
+    for k, j in itertools.product(range(K), range(value.shape[2])):
+        a = 1 + (alpha if alpha.ndim == 0 else alpha[j]) + count[k, j]
+        if name == "poisson":
+            law = stats.gamma(a, scale=1 / (family.beta[j] + weight[k, j]))
+        elif name == "bernoulli":
+            law = stats.beta(a, 1 + alpha[j] + weight[k, j] - count[k, j])
+        else:
+            mine = np.repeat(np.arange(len(sizes)), sizes) == np.repeat(np.arange(len(sizes)), sizes)[j]
+            whole = np.sum((1 + alpha + count[k])[mine])
+            if whole == a:
+                continue  # one category
+            law = stats.beta(a, whole - a)
+        assert stats.kstest(value[:, k, j], law.cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_predictive_is_the_average_density_over_draws(name, x64):
     family, stats_, x, _ = fitted(name)
     posterior, rows = family.update(stats_), jnp.asarray(make(name, n=8, seed=6)[0])
@@ -550,3 +587,17 @@ def test_poisson_mode_of_widely_separated_rates(x64):
         for j in range(2):
             cells = np.stack([cell_by_scipy("poisson", params, grid, k, j) for k in range(3)])
             np.testing.assert_array_equal(got[:, j], (share @ np.exp(cells)).argmax(1))
+
+
+def test_poisson_mode_of_overlapping_classes_and_of_one_far_away(x64):
+    family, rng = Poisson(), np.random.default_rng(0)
+    x = jnp.full((400, 1), jnp.nan)
+    fill = jax.jit(family.fill)
+    for rate in ([900.0, 960.0, 1700.0], [1000.0, 1090.0, 1200.0], [0.2, 640.0, 700.0], [5.0, 2e4, 2.05e4]):
+        grid = np.unique(np.concatenate([np.arange(max(0, r - 8 * r**0.5 - 9), r + 8 * r**0.5 + 9) // 1 for r in rate]))
+        share = rng.dirichlet(np.ones(3), 400)
+        params = {"rate": np.array(rate)[:, None]}
+        got = np.asarray(fill(params, x, jnp.asarray(share)))[:, 0]
+        heights = share @ np.exp([stats.poisson.logpmf(grid, r) for r in rate])
+        reached = (share * np.exp([stats.poisson.logpmf(got, r) for r in rate]).T).sum(1)
+        assert np.all(reached > heights.max(1) * (1 - 1e-9)), rate

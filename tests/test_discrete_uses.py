@@ -445,7 +445,10 @@ def tiny(name, method, k=2):
         x = rng.multinomial(4, [0.5, 0.3, 0.2], 24).astype(float)
         every = np.array([r for r in itertools.product(range(5), repeat=3) if sum(r) == 4], float)
     elif name == "poisson":
-        x, every = rng.poisson([1.0, 2.0], (24, 2)).astype(float), np.array(list(itertools.product(range(25), repeat=2)), float)
+        x, every = (
+            rng.poisson([1.0, 2.0], (24, 2)).astype(float),
+            np.array(list(itertools.product(range(25), repeat=2)), float),
+        )
     else:
         x = np.stack([rng.integers(0, c, 24) for c in (3, 2, 4)], 1).astype(float)
         x[:4] = np.arange(4)[:, None] % [3, 2, 4]
@@ -620,7 +623,9 @@ def test_mixed_tables_are_filled_with_means_and_modes(method, known):
     share = prior + terms.sum(-1)
     share = np.exp(share - logsumexp(share, axis=1, keepdims=True))
     if known:
-        share = np.array([s if t is None else np.eye(3)[np.searchsorted(CLASSES, t)] for s, t in zip(share, target, strict=True)])
+        share = np.array(
+            [s if t is None else np.eye(3)[np.searchsorted(CLASSES, t)] for s, t in zip(share, target, strict=True)]
+        )
     n = by_class(x, y, CLASSES, lambda r: np.sum(~np.isnan(r[:, 0])))
     mean = by_class(x, y, CLASSES, lambda r: np.nanmean(r[:, 0]))
     centre = (0.7 * 0.3 + n * mean) / (0.7 + n)
@@ -737,6 +742,20 @@ def test_outlier_pvalues_of_multinomial_rows_of_all_totals(method):
     assert abs(np.mean(large <= 0.3) - 0.3) < 0.05  # and not much less than uniform where there are many outcomes
     np.testing.assert_array_equal(clf.outlier_pvalues(sparse.csr_array(rows)), pvalues)
     assert np.all(clf.outlier_pvalues(np.zeros((2, 4))) == 1.0)
+
+
+@pytest.mark.parametrize("method", ["map", "posterior"])
+def test_outlier_pvalues_of_multinomial_rows_of_many_events(method, monkeypatch):
+    monkeypatch.setattr("bayesgen.outliers.FEW_EVENTS", 5)  # longer rows are simulated for themselves
+    x, y = np.array([[5.0, 3, 2], [4, 4, 1], [1, 2, 9], [0, 3, 8]]), np.array([0, 0, 1, 1])
+    clf = MultinomialNB(method=method, random_state=0).fit(x, y)
+    every = np.array([r for r in itertools.product(range(21), repeat=3) if sum(r) == 20], float)
+    prior = np.log([0.5, 0.5])
+    density = logsumexp(prior + hand_multinomial(method, x, y, every, [0, 1], 1.0).sum(-1), axis=1)
+    np.testing.assert_allclose(np.exp(density).sum(), 1.0, rtol=1e-10)
+    tail = np.array([np.exp(density[density <= d + 1e-9]).sum() for d in density]).clip(0, 1)
+    got = clf.outlier_pvalues(every, draws=10_000)
+    assert np.all(np.abs(got - tail) < 5 * np.sqrt(tail * (1 - tail) / 10_000) + 2 / 10_000)
 
 
 def test_outlier_pvalues_of_many_columns_are_uniform():
@@ -903,7 +922,9 @@ def test_impossible_rows_without_smoothing(name, container):
 
 
 def test_impossible_observed_cells_leave_the_prior_for_the_missing_ones():
-    clf = CategoricalNB(method="mle", random_state=0).fit(pd.DataFrame({"a": list("xxyy"), "b": list("uvuv"), "c": list("rrss")}), [0, 0, 1, 1])
+    clf = CategoricalNB(method="mle", random_state=0).fit(
+        pd.DataFrame({"a": list("xxyy"), "b": list("uvuv"), "c": list("rrss")}), [0, 0, 1, 1]
+    )
     rows = pd.DataFrame({"a": ["x"] * 30, "b": [None] * 30, "c": ["s"] * 30}, dtype=object)
     assert clf.impute(rows)["b"].isin(["u", "v"]).all()
     assert set(clf.impute(rows, draws=1)[0]["b"]) == {"u", "v"}
@@ -935,23 +956,35 @@ SITES = {
 
 @pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
 @pytest.mark.parametrize("name", NAMES)
-def test_model_traces_and_has_a_finite_density(name, double):
+def test_model_traces_and_has_the_density_of_the_formulas(name, double):
     clf, (x, y) = fitted(name, "map"), numbers(name)
     X = table(name, x)
+
+    def draw(key):
+        trace = handlers.trace(handlers.seed(clf.model, key)).get_trace(X, y)
+        return {key: site["value"] for key, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+
+    def densities(theta):  # of all the rows, and of the first alone, its label unknown
+        return [log_density(clf.model, case, {}, theta)[0] for case in ((X, y), (take(X, [0]), None))]
+
     with jax.enable_x64(double):
-        trace = handlers.trace(handlers.seed(clf.model, 0)).get_trace(X, y)
-        sites = {key: site["value"] for key, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+        sites = jax.jit(draw)(jax.random.key(0))
         assert {key: value.shape for key, value in sites.items()} == {"class_probs": (3,), **SITES[name]}
         assert {value.dtype for value in sites.values()} == {np.dtype("float64" if double else "float32")}
-        value, _ = log_density(clf.model, (X, y), {}, sites)
-        assert np.isfinite(value)
-        drawn = Predictive(clf.model, num_samples=2)(jax.random.key(0), num_rows=3)
-        assert drawn["y"].shape == (2, 3) and not any(np.isnan(v).any() for v in drawn.values())
-        if double:  # against the formulas: what the rows but one add to that one alone, without its label
-            alone = float(log_density(clf.model, (take(X, [0]), None), {}, sites)[0])
-            rows = with_parameters(name, public(name, {key: np.asarray(v) for key, v in sites.items()}), x)
-            expected = rows[np.arange(len(x)), np.searchsorted(CLASSES, y)].sum() - logsumexp(rows[0])
-            np.testing.assert_allclose(float(value) - alone, expected, rtol=1e-9)
+        whole, alone = jax.jit(densities)(sites)
+    rows = with_parameters(name, public(name, {key: np.asarray(v, float) for key, v in sites.items()}), x)
+    expected = rows[np.arange(len(x)), np.searchsorted(CLASSES, y)].sum() - logsumexp(rows[0])
+    np.testing.assert_allclose(float(whole) - float(alone), expected, rtol=1e-9 if double else 1e-4)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "multinomial", "poisson"])
+def test_model_samples_rows(name):
+    clf = fitted(name, "map")
+    drawn = Predictive(clf.model, num_samples=2)(jax.random.key(0), num_rows=3)
+    assert drawn["y"].shape == (2, 3) and drawn["x"].shape == (2, 3, clf.n_features_in_)
+    assert np.all(np.asarray(drawn["x"]) >= 0) and np.all(np.asarray(drawn["x"]) % 1 == 0)
+    if name == "multinomial":
+        assert np.all(drawn["x"].sum(-1) == round(numbers(name)[0].sum(1).mean()))
 
 
 def public(name, sites):
@@ -963,7 +996,10 @@ def public(name, sites):
             full = name == "blocks"
             out[f"{block}.{'covariance' if full else 'variance'}"] = np.linalg.inv(value) if full else 1 / value
         elif site == "prob" and "categorical" in (block, name):
-            sizes = [len(LEVELS[c]) for c in {"categorical": ["sky", "car", "top"], "mixed": ["sky", "car"], "blocks": ["top"]}[name]]
+            sizes = [
+                len(LEVELS[c])
+                for c in {"categorical": ["sky", "car", "top"], "mixed": ["sky", "car"], "blocks": ["top"]}[name]
+            ]
             padded = np.zeros((3, len(sizes), max(sizes)))
             for j, part in enumerate(np.split(value, np.cumsum(sizes)[:-1], axis=1)):
                 padded[:, j, : sizes[j]] = part
@@ -998,9 +1034,7 @@ def test_a_model_in_single_precision_and_uses_in_double_live_side_by_side(first)
         trace = handlers.trace(handlers.seed(clf.model, 0)).get_trace(X, y)
         theta = {name: trace[name]["value"] for name in ("class_probs", "prob")}
         assert theta["prob"].dtype == np.float32
-        assert np.isfinite(log_density(clf.model, (X, y), {}, theta)[0])
-        kernel = NUTS(clf.model)
-        kernel.init(jax.random.key(0), 1, model_args=(X, y))
+        assert np.isfinite(jax.jit(lambda t: log_density(clf.model, (X, y), {}, t)[0])(theta))
 
     def uses():
         assert np.all(np.isfinite(clf.predict_proba(X))) and len(clf.sample(5)[0]) == 5 and clf.impute(X).equals(X)

@@ -14,7 +14,7 @@ BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXAMPLES = {
     "four_uses.py": ["right for 94% of the flowers", "mistyped: 0.0001"],
     "text_evidence.py": ["right for 77%"],
-    "mixed_table.py": ["Categorical"],
+    "mixed_table.py": ["right for 79% of the bicycles", "with 33 earlier repairs: 0.0001"],
 }
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e-?\d+)?")
 

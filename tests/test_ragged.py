@@ -13,7 +13,7 @@ from numpyro.distributions.transforms import biject_to
 from scipy import stats
 
 from bayesgen.ragged import RaggedDirichlet, RaggedSimplex, RaggedStickBreaking, layout, padded, spread, totals
-from bayesgen.special import dot_logs, log_coefficient, log_rising
+from bayesgen.special import dot_logs, log_coefficient, log_factorial, log_rising
 
 SIZES = [(3, 1, 4, 2), (2, 2), (1, 1), (5,), (1, 3, 1)]
 
@@ -216,3 +216,14 @@ def test_log_coefficient_is_the_number_of_arrangements(x64):
     rows = np.array([[2, 1, 0], [0, 0, 0], [3, 3, 4], [20, 0, 1]])
     expected = [log(factorial(sum(r)) // prod(map(factorial, r))) for r in rows.tolist()]
     np.testing.assert_allclose(log_coefficient(jnp.asarray(rows, float)), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_log_factorial_of_whole_numbers_and_fractions():
+    x = np.array([0.0, 1.0, 2.0, 3.0, 20.0, 170.0, 255.0, 256.0, 1e4, 1e6, 0.5, 3.25, 300.5])
+    expected = [float(exact_lgamma(Decimal(v) + 1)) for v in x]
+    np.testing.assert_allclose(log_factorial(x), expected, rtol=1e-14, atol=1e-15)
+    assert log_factorial(np.zeros(0)).shape == (0,)
+    whole = np.arange(12.0).reshape(3, 4)
+    np.testing.assert_allclose(
+        log_factorial(whole), [[float(exact_lgamma(Decimal(v) + 1)) for v in r] for r in whole], atol=1e-14
+    )

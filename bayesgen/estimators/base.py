@@ -347,7 +347,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def forget(self, X, y, sample_weight=None):
         """A new estimator, fitted to the rows of this one without those given: exactly the fit that never saw them.
 
-        Rows that were never fitted cannot be noticed, unless they leave a negative weight or scatter.
+        Rows that were never fitted cannot be noticed, unless they leave a negative weight or scatter. Classes and categories
+        stay although no row of them may be left: a category that only the forgotten rows had keeps its smoothing.
         """
         check_is_fitted(self)
         x, labels = self._read_training(X, y, sample_weight, reset=False)

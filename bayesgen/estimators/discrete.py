@@ -216,7 +216,8 @@ class MultinomialNB(LinearView):
         p(x, y=k) = π_k · N!/Π x_j! · Π_j θ_kj^x_j,    θ_k ~ Dirichlet(1 + α, ..., 1 + α)
 
     The map estimate is (n_j + α)/(n + α d): Laplace smoothing at α = 1. The density is that of a row given its total N, with
-    the multinomial coefficient. Fractions (tf-idf) are accepted as weights. Missing cells are refused, because the total
+    the multinomial coefficient. Fractions (tf-idf) are accepted as weights for classification; their densities and
+    p-values mean little. Missing cells are refused, because the total
     is part of the density. A scipy.sparse matrix is never made dense. `sample` gives rows of the average training total.
 
     With many columns α = 1 is a strong prior, the more so under "posterior", where the shares are averaged over

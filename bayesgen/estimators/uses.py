@@ -18,6 +18,7 @@ from bayesgen.estimators.fitted import KEPT_DRAWS
 from bayesgen.families.gaussian import Gaussian
 
 INTERVAL_CELLS = 2**22  # probabilities held at once: draws x rows x classes
+SPARSE_CELLS = 2**22  # cells of sampled rows widened at once
 
 
 class GenerativeClassifierBase(Explains):
@@ -219,10 +220,21 @@ class GenerativeClassifierBase(Explains):
             draw = predict.sample_sparse if self._schema.container == "sparse" else predict.sample
             x = draw(self._density, self._working, codes, key_rows)
         else:
-            rows = np.tile(fixed, (n, 1))
-            x, codes = predict.complete(self._density, self._working, rows, codes, key_rows)
-            x = sparse.csr_array(x) if self._schema.container == "sparse" else x
+            x, codes = self._completed(fixed, codes, key_rows)
         return self._schema.write(x), self._label_schema.write(self.classes_[codes])
+
+    def _completed(self, fixed: np.ndarray, codes: np.ndarray, key):
+        """Rows with some cells fixed and the others drawn; sparse ones are widened a few at a time."""
+        n = len(codes)
+        if self._schema.container != "sparse":
+            return predict.complete(self._density, self._working, np.tile(fixed, (n, 1)), codes, key)
+        step, parts = max(1, SPARSE_CELLS // len(fixed)), []
+        for start in range(0, n, step):
+            part = codes[start : start + step]
+            rows = np.tile(fixed, (len(part), 1))
+            x, drawn = predict.complete(self._density, self._working, rows, part, jax.random.fold_in(key, start))
+            parts.append((sparse.csr_array(x), drawn))
+        return sparse.vstack([x for x, _ in parts], format="csr"), np.concatenate([drawn for _, drawn in parts])
 
     def _fixed_cells(self, given) -> np.ndarray:
         """`given=` as one row, NaN where a cell is to be drawn."""
