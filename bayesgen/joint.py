@@ -75,7 +75,7 @@ class Block:
     columns: tuple[int, ...] | None = None
 
     def take(self, x):
-        return x if self.columns is None else x[..., np.asarray(self.columns)]
+        return x if self.columns is None else x[..., np.asarray(self.columns, np.int32)]
 
     def take_host(self, x):
         """The block's columns of a table on the host, which may be sparse."""

@@ -21,8 +21,9 @@ from numpyro.distributions.transforms import ParameterFreeTransform, StickBreaki
 @functools.lru_cache(maxsize=256)
 def layout(sizes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """(first place of each column (p,), column of each place (T,))."""
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
-    return starts, np.repeat(np.arange(len(sizes)), sizes)
+    # 32 bits: constants that mean the same with and without double precision
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+    return starts, np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 
 
 def totals(values: Any, sizes: tuple[int, ...]) -> Any:

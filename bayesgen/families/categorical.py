@@ -90,21 +90,26 @@ class Categorical(Counting):
 
     # -- densities
     def _places(self, x, cells=None):
-        """(place of each cell's category in the vector of length T, whether the cell is observed)."""
-        observed = ~jnp.isnan(x)
+        """The place of each cell's category in the vector of length T; T for missing cells."""
+        missing = jnp.isnan(x)
         if isinstance(cells, Shared):
-            observed = observed & jnp.asarray(cells.observed)
-        return jnp.where(observed, x, 0.0).astype(int) + layout(self.sizes)[0], observed
+            missing = missing | ~jnp.asarray(cells.observed)
+        return jnp.where(missing, sum(self.sizes), jnp.where(missing, 0.0, x).astype(jnp.int32) + layout(self.sizes)[0])
+
+    def _logs(self, params: Params):
+        """Log probabilities (T + 1, K), the last row 0, for missing cells.
+
+        A row to look up, not a mask over what was looked up: the loop vectoriser of some jaxlib releases (0.9.2) dies of
+        a division by zero on certain sums of masked values. Places first: the K numbers of a category are read together.
+        """
+        logs = jnp.log(params["prob"]).T
+        return jnp.concatenate([logs, jnp.zeros((1, logs.shape[1]), logs.dtype)])
 
     def log_prob(self, params: Params, x, cells=None):
-        place, observed = self._places(x, cells)
-        # places first: the gather then reads the K numbers of a category together
-        parts = jnp.log(params["prob"]).T[place]
-        return jnp.sum(jnp.where(observed[:, :, None], parts, 0.0), 1)
+        return jnp.sum(self._logs(params)[self._places(x, cells)], 1)
 
     def cell_log_prob(self, params: Params, x):
-        place, observed = self._places(x)
-        return jnp.where(observed[:, None, :], jnp.moveaxis(jnp.log(params["prob"])[:, place], 0, 1), 0.0)
+        return jnp.moveaxis(self._logs(params)[self._places(x)], 1, 2)
 
     def sample(self, key, params: Params, y):
         """By the inverse distribution function, all the classes and columns laid on one line."""
@@ -131,10 +136,9 @@ class Categorical(Counting):
 
     # -- statistics
     def sums(self, x, r):
-        place, observed = self._places(x)
-        weight = jnp.where(observed[None], r.T[:, :, None], 0.0)  # (K, n, p)
-        total = jnp.zeros((r.shape[1], sum(self.sizes))).at[:, place].add(weight)
-        return Counts(weight.sum(1), total, jnp.zeros(r.shape[1]))
+        weight = jnp.broadcast_to(r.T[:, :, None], (r.shape[1], *x.shape))  # (K, n, p)
+        total = jnp.zeros((r.shape[1], sum(self.sizes) + 1)).at[:, self._places(x)].add(weight)[:, :-1]
+        return Counts(totals(total, self.sizes), total, jnp.zeros(r.shape[1]))
 
     def host_sums(self, x, labels: Labels):
         k = labels.num_classes
