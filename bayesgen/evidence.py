@@ -17,6 +17,7 @@ from scipy import sparse
 from bayesgen.families.base import Params
 from bayesgen.joint import Joint
 from bayesgen.predict import _padded
+from bayesgen.programs import jit
 
 PRIOR = -1  # the feature code of the class prior
 
@@ -55,7 +56,7 @@ def layout(joint: Joint, params: Params, x) -> Terms:
     return Terms(np.concatenate(rows), np.concatenate(features).astype(int), named)
 
 
-@jax.jit
+@jit
 def _dense(joint, params, x):
     """Terms of each block: (n, terms, K)."""
     parts = []
@@ -68,7 +69,7 @@ def _dense(joint, params, x):
     return parts
 
 
-@jax.jit
+@jit
 def _dense_draws(joint, draws, x):
     return jax.lax.map(lambda params: _dense(joint, params, x), draws)
 

@@ -14,6 +14,7 @@ from bayesgen.families.base import Params
 from bayesgen.joint import Block, Joint
 from bayesgen.linalg import Shared, unique_patterns
 from bayesgen.predict import BLOCK_CELLS, has_missing, log_density, sample, sample_batches
+from bayesgen.programs import jit
 
 # Simulated rows scored per call, over all patterns (or totals), and the least per pattern.
 SIMULATION_BUDGET = 50_000_000
@@ -57,7 +58,7 @@ def _tail_by_pattern(joint: Joint, params: Params, x: np.ndarray, score: np.ndar
     return (below + 1) / (num + 1)
 
 
-@jax.jit
+@jit
 def _score_patterns(joint, params, x, observed):
     """log p of the complete rows x restricted to each pattern: observed (P, d) -> (P, m)."""
 
@@ -125,7 +126,7 @@ def _others(joint: Joint, params: Params, others: list[Block], draws: np.ndarray
     return total
 
 
-@jax.jit
+@jit
 def _block_log_prob(family, params, x):
     return family.log_prob(params, jnp.asarray(x))
 

@@ -7,7 +7,6 @@ compiles at most nine times on complete data whatever the table's length, and te
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from bayesgen.families.base import BATCH_ROWS, Labels, Params
 from bayesgen.joint import Joint, JointStats
 from bayesgen.linalg import Scattered, Shared
 from bayesgen.moments import subtract
+from bayesgen.programs import jit
 
 # Whitened cells (rows x classes x columns) that a batch may hold: larger ones leave the cache and gain nothing.
 BATCH_CELLS, LEAST_BATCH = 2**20, 256
@@ -102,12 +102,12 @@ def over_rows(kernel: Callable, joint: Joint, params: Params, x: np.ndarray, tai
 
 
 # -- kernels: one batch
-@jax.jit
+@jit
 def _log_joint(joint, params, x, cells):
     return joint.log_joint(params, x, cells)
 
 
-@jax.jit
+@jit
 def _log_density(joint, params, x, cells):
     return logsumexp(joint.log_joint(params, x, cells), -1)
 
@@ -118,18 +118,18 @@ def _normalise(table, class_probs):
     return jnp.where(jnp.isneginf(total), jnp.log(class_probs), table - total)
 
 
-@jax.jit
+@jit
 def _proba(joint, params, x, cells):
     # NaN where every class has density 0: the caller fills in the class prior and says so.
     return jax.nn.softmax(joint.log_joint(params, x, cells), -1)
 
 
-@jax.jit
+@jit
 def _log_proba(joint, params, x, cells):
     return jax.nn.log_softmax(joint.log_joint(params, x, cells), -1)
 
 
-@jax.jit
+@jit
 def _proba_draws(joint, draws, x, cells):
     def one(params):
         return jnp.exp(_normalise(joint.log_joint(params, x, cells), params["class_probs"]))
@@ -137,12 +137,12 @@ def _proba_draws(joint, draws, x, cells):
     return jnp.moveaxis(jax.lax.map(one, draws), 0, 1)
 
 
-@jax.jit
+@jit
 def _quadratic(joint, params, x, cells):
     return joint.blocks[0].family.quadratic(params, x, cells[0])
 
 
-@jax.jit
+@jit
 def _impute(joint, params, x, cells, y):
     known = jnp.log(jax.nn.one_hot(y, joint.num_classes))
     unknown = _normalise(joint.log_joint(params, x, cells), params["class_probs"])
@@ -150,7 +150,7 @@ def _impute(joint, params, x, cells, y):
     return joint.fill(params, x, share, cells)
 
 
-@jax.jit
+@jit
 def _complete(joint, params, x, cells, y, key):
     key_class, key_cells = jax.random.split(key)
     table = joint.log_joint(params, x, cells)
@@ -159,7 +159,7 @@ def _complete(joint, params, x, cells, y, key):
     return joint.complete(key_cells, params, x, y, cells), y
 
 
-@jax.jit
+@jit
 def _sample(joint, params, key, y):
     return joint.sample_rows(key, params, y)
 
@@ -263,7 +263,7 @@ def sample_sparse(joint: Joint, params: Params, y: np.ndarray, key) -> sparse.cs
 
 
 # -- leave-one-out
-@partial(jax.jit, static_argnames="method")
+@jit(static_argnames="method")
 def _loo(joint, stats, x, y, weight, method):
     """log p(y | x_i, D without row i), from the statistics less the row's own."""
 

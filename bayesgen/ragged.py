@@ -40,6 +40,18 @@ def spread(per_column: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
     return per_column[..., layout(sizes)[1]]
 
 
+def cumulative(values: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
+    """Running sums that begin anew with each column, (..., T): no column loses digits to those before it."""
+    first = np.zeros(sum(sizes), bool)
+    first[layout(sizes)[0]] = True
+
+    def add(left, right):
+        (a, _), (b, begins) = left, right
+        return jnp.where(begins, b, a + b), left[1] | begins
+
+    return jax.lax.associative_scan(add, (values, jnp.broadcast_to(first, values.shape)), axis=-1)[0]
+
+
 def padded(values: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     """(..., T) as (..., p, C), C the most categories, 0 where a column has fewer."""
     starts, _ = layout(sizes)

@@ -360,6 +360,18 @@ class Schema:
         schema = replace(self, categories=tuple(categories))
         return schema, _codes_in(schema, self)
 
+    def without(self, emptied: dict[int, np.ndarray]) -> tuple[Schema, list[np.ndarray | None]]:
+        """Without the categories marked, by column, unless a dtype fixes them; and the new code of each old one.
+
+        A column keeps its categories if none would be left.
+        """
+        categories = list(self.categories)
+        for j, marked in emptied.items():
+            if not self.from_dtype[j] and not marked.all():
+                categories[j] = categories[j][~marked]
+        schema = replace(self, categories=tuple(categories))
+        return schema, _codes_in(schema, self)
+
     def union(self, other: Schema) -> tuple[Schema, list[np.ndarray | None], list[np.ndarray | None]]:
         """The schema of both tables together, and the new code of each old one, per column, for this and the other.
 

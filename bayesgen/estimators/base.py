@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from threadpoolctl import ThreadpoolController
 
-from bayesgen import tables
+from bayesgen import programs, tables
 from bayesgen.estimators import checks
 from bayesgen.families.base import Family, Labels
 from bayesgen.joint import Block, ClassPrior, Joint, JointStats
@@ -44,6 +44,7 @@ def float64(method):
 
     @functools.wraps(method)
     def wrapped(*args, **kwargs):
+        programs.make_room()
         with jax.enable_x64(True), jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
             return method(*args, **kwargs)
 
@@ -347,16 +348,27 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def forget(self, X, y, sample_weight=None):
         """A new estimator, fitted to the rows of this one without those given: exactly the fit that never saw them.
 
-        Rows that were never fitted cannot be noticed, unless they leave a negative weight or scatter. Classes and categories
-        stay although no row of them may be left: a category that only the forgotten rows had keeps its smoothing.
+        Rows that were never fitted cannot be noticed, unless they leave a negative weight or scatter. A category that only
+        they had is unknown again, unless a category dtype names it. Classes stay, although no row of them may be left.
         """
         check_is_fitted(self)
         x, labels = self._read_training(X, y, sample_weight, reset=False)
         gone = self._statistics(x, labels)
         checks.removable(self, gone)
         new = self._empty_copy(self.classes_)
-        new._learn(self._prior_joint.remove(self._stats, gone))
+        left = self._prior_joint.remove(self._stats, gone)
+        new._schema, places = self._schema.without(self._emptied(left, gone))
+        new._learn(_recoded(left, self._plan, places, new._schema.sizes()))
         return new
+
+    def _emptied(self, left: JointStats, gone: JointStats) -> dict[int, np.ndarray]:
+        """By column: which of its categories had cells among those gone, and have none left."""
+        found = {}
+        for block, rest, less in zip(self._prior_joint.blocks, left.blocks, gone.blocks, strict=True):
+            if block.family.kind == "category":
+                pairs = zip(block.family.cells(rest), block.family.cells(less), strict=True)
+                found |= {block.column(j): (mine == 0) & (theirs > 0) for j, (mine, theirs) in enumerate(pairs)}
+        return found
 
     def _empty_copy(self, classes: np.ndarray):
         """A clone with this estimator's columns and key, to be given other statistics."""
@@ -369,7 +381,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
 
 def _recoded(stats: JointStats, plan: Plan, places: list, sizes: tuple[int, ...]) -> JointStats:
-    """Statistics over longer lists of categories; places[j] are the new codes of column j's old ones."""
+    """Statistics over other lists of categories; places[j] are the new codes of column j's old ones, −1: dropped."""
     blocks = []
     for (_, columns, family), part in zip(plan, stats.blocks, strict=True):
         mine = range(len(sizes)) if columns is None else columns

@@ -434,8 +434,10 @@ def removable(estimator, gone) -> None:
 
 
 def _counts_removable(block, have, less, estimator) -> None:
-    bad = np.argwhere(np.asarray(less.total) > np.asarray(have.total) + 1e-9 * np.maximum(np.asarray(have.total), 1))
-    if len(bad):
+    for before, gone in zip(block.family.cannot_be_negative(have), block.family.cannot_be_negative(less), strict=True):
+        bad = np.argwhere(gone > before + 1e-9 * np.maximum(before, 1))
+        if not len(bad):
+            continue
         k, place = bad[0]
         sizes = getattr(block.family, "sizes", None)
         j = place if sizes is None else np.repeat(np.arange(len(sizes)), sizes)[place]

@@ -159,7 +159,7 @@ class Family:
         return self
 
     def recode(self, stats, places: list[np.ndarray], sizes: tuple[int, ...]):
-        """The statistics over longer lists of categories (families of categories)."""
+        """The statistics over other lists of categories (families of categories): new codes, −1 for what is dropped."""
         return stats
 
     def _independent(self, params: Params) -> dist.Distribution:

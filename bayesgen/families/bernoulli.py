@@ -87,6 +87,9 @@ class Bernoulli(Counting):
             weight = weight - rows @ missing.astype(float)
         return Counts(weight, total, np.zeros(labels.num_classes))
 
+    def cannot_be_negative(self, stats: Counts) -> tuple:
+        return stats.total, stats.weight - stats.total
+
     def log_likelihood(self, params: Params, stats: Counts):
         return jnp.sum(xlogy(stats.total, params["prob"]) + xlog1py(stats.weight - stats.total, -params["prob"]))
 

@@ -24,7 +24,7 @@ from jax.scipy.special import xlogy
 from bayesgen.families.base import Labels, Params, static
 from bayesgen.families.counts import Counting, Counts
 from bayesgen.linalg import Shared
-from bayesgen.ragged import RaggedDirichlet, layout, padded, spread, totals
+from bayesgen.ragged import RaggedDirichlet, cumulative, layout, padded, spread, totals
 
 
 class Categorical(Counting):
@@ -62,11 +62,19 @@ class Categorical(Counting):
         return sum(self.sizes)
 
     def recode(self, stats: Counts, places: list[np.ndarray], sizes: tuple[int, ...]) -> Counts:
-        """The statistics over longer lists of categories: places[j] are the new codes of column j's old ones."""
+        """The statistics over other lists of categories: places[j] are the new codes of column j's old ones.
+
+        −1: an old category without cells that is dropped.
+        """
         total = np.zeros((len(stats.total), sum(sizes)))
         starts, _ = layout(tuple(sizes))
-        total[:, np.concatenate([s + p for s, p in zip(starts, places, strict=True)])] = stats.total
+        place = np.concatenate([np.where(p < 0, -1, s + p) for s, p in zip(starts, places, strict=True)])
+        total[:, place[place >= 0]] = np.asarray(stats.total)[:, place >= 0]
         return stats._replace(total=total)
+
+    def cells(self, stats: Counts) -> list[np.ndarray]:
+        """The weight of each category's cells over all the classes, per column."""
+        return np.split(np.asarray(stats.total).sum(0), layout(self.sizes)[0][1:])
 
     # -- the model
     def concentration(self):
@@ -112,17 +120,25 @@ class Categorical(Counting):
         return jnp.moveaxis(self._logs(params)[self._places(x)], 1, 2)
 
     def sample(self, key, params: Params, y):
-        """By the inverse distribution function, all the classes and columns laid on one line."""
+        """By the inverse distribution function, with a binary search in each column."""
         prob, sizes = params["prob"], self.sizes
         starts, column = layout(sizes)
-        ends = jnp.cumsum(prob, 1)
-        ends = ends - spread(jnp.concatenate([jnp.zeros((len(prob), 1)), ends[:, starts[1:] - 1]], 1), sizes)
-        # exactly 1 at the end of each column, also where the last categories have probability 0
-        ends = ends / spread(ends[:, np.cumsum(sizes) - 1], sizes)
-        line = (ends + column + len(sizes) * jnp.arange(len(prob))[:, None]).ravel()
-        u = jax.random.uniform(key, (y.shape[0], len(sizes)))
-        spot = jnp.searchsorted(line, u + jnp.arange(len(sizes)) + len(sizes) * y[:, None], side="right")
-        return jnp.clip(spot - y[:, None] * len(column) - starts, 0, np.asarray(sizes) - 1).astype(float)
+        last = starts + np.asarray(sizes, np.int32) - 1
+        ends = cumulative(prob, sizes)
+        ends = ends / spread(ends[:, last], sizes)
+        # rounding may leave an impossible category a sliver: it belongs to the possible one before it
+        possible = jax.lax.cummax(jnp.where(prob > 0, jnp.arange(len(column)), 0), axis=1)
+        u, row = jax.random.uniform(key, (y.shape[0], len(sizes))), y[:, None]
+
+        def halve(_, bounds):
+            low, high = bounds
+            middle = (low + high) // 2
+            beyond = ends[row, middle] <= u
+            return jnp.where(beyond, middle + 1, low), jnp.where(beyond, high, middle)
+
+        bounds = jnp.broadcast_to(starts, u.shape), jnp.broadcast_to(last, u.shape)
+        spot, _ = jax.lax.fori_loop(0, (max(sizes) - 1).bit_length(), halve, bounds)
+        return (possible[row, spot] - starts).astype(float)
 
     def fill(self, params: Params, x, share, cells=None):
         """Missing cells at their mode: the category of largest probability, averaged over the classes."""

@@ -114,6 +114,10 @@ class Counting(Conjugate):
         gone = a.total - b.total
         return Counts(weight, xp.where(gone <= 1e-12 * a.total, 0.0, gone), a.constant - b.constant)
 
+    def cannot_be_negative(self, stats: Counts) -> tuple:
+        """What must be at least 0 by class and column (or category), in the statistics of whatever rows."""
+        return (stats.total,)
+
     def update(self, stats: Counts):
         counts = stats if self.counts is None else self.merge(self.counts, stats)
         return dataclasses.replace(self, counts=counts)

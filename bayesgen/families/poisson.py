@@ -130,6 +130,9 @@ class Poisson(Counting):
         weight = weight - rows @ missing.astype(float) if missing.any() else weight
         return Counts(weight, rows @ count, -(rows @ log_factorial(count).sum(1)))
 
+    def cannot_be_negative(self, stats: Counts) -> tuple:
+        return stats.total, stats.weight
+
     def log_likelihood(self, params: Params, stats: Counts):
         return jnp.sum(xlogy(stats.total, params["rate"]) - stats.weight * params["rate"]) + jnp.sum(stats.constant)
 
@@ -220,21 +223,24 @@ def _best_of_all(height, modes, spread, x):
 
 
 def _best_near(height, modes, spread, x):
-    """The same where rates lie far apart: the mode is within a few standard deviations of the mode of one class."""
-    step = jnp.maximum(jnp.ceil(spread / 4), 1.0)
-    places = jnp.maximum(modes[:, None] + step[:, None] * jnp.arange(-20.0, 21.0)[:, None], 0.0)  # (K, 41, p)
-    places, steps = places.reshape(-1, x.shape[1]), jnp.repeat(step, 41, 0)
-    start = jnp.broadcast_to(modes[0], x.shape), jnp.full(x.shape, -1.0)
-    value, top = _climb(height, start, lambda i: jnp.broadcast_to(places[i], x.shape), len(places))
-    # then finer and finer around the best: each round leaves a fourth of the step
-    size = jnp.broadcast_to(steps.max(0), x.shape)
+    """The same where rates lie far apart: up the hill from the mode of each class, with finer and finer steps."""
+    offset = jnp.arange(-4.0, 5.0)
 
-    def finer(state):
-        value, top, size = state
-        size = jnp.maximum(jnp.ceil(size / 4), 1.0)
-        offset = jnp.arange(-4.0, 5.0)
+    def around(state):
+        value, top, size, left = state
         value, top = _climb(height, (value, top), lambda i: jnp.maximum(value + size * offset[i], 0.0), 9)
-        return value, top, size
+        return value, top, jnp.maximum(jnp.ceil(size / 4), 1.0), left - 1
 
-    value, top, size = jax.lax.while_loop(lambda state: jnp.max(state[2]) > 1, finer, (value, top, size))
-    return value
+    def from_class(k, best):
+        size = jnp.broadcast_to(jnp.maximum(jnp.ceil(spread[k] / 4), 1.0), x.shape)
+        start = jnp.broadcast_to(modes[k], x.shape)
+        value, top = start, height(start)
+        for _ in range(2):  # the hill's top may be more than a standard deviation away
+            value, top = _climb(height, (value, top), lambda i, v=value: jnp.maximum(v + size * offset[i], 0.0), 9)
+        # each round leaves a fourth of the step, and the last has steps of 1
+        rounds = jnp.ceil(jnp.log(jnp.max(size)) / jnp.log(4.0)).astype(int) + 2
+        value, top, *_ = jax.lax.while_loop(lambda state: state[3] > 0, around, (value, top, size, rounds))
+        return jnp.where(top > best[1], value, best[0]), jnp.maximum(top, best[1])
+
+    nothing = jnp.zeros(x.shape), jnp.full(x.shape, -1.0)
+    return jax.lax.fori_loop(0, modes.shape[0], from_class, nothing)[0]

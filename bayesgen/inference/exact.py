@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import jax
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from bayesgen.families.base import Params
 from bayesgen.families.counts import Counting
 from bayesgen.joint import Joint, JointStats
+from bayesgen.programs import jit
 
 
 def run(function: Callable, joint: Joint, *args):
@@ -22,7 +22,7 @@ def run(function: Callable, joint: Joint, *args):
     return getattr(function, "__wrapped__", function)(joint, *args) if counting else function(joint, *args)
 
 
-@partial(jax.jit, static_argnames="method")
+@jit(static_argnames="method")
 def point(joint: Joint, stats: JointStats, method: str) -> Params:
     """The mle or map, as one flat dict of parameters."""
     pairs = zip(joint.blocks, stats.blocks, strict=True)
@@ -30,21 +30,21 @@ def point(joint: Joint, stats: JointStats, method: str) -> Params:
     return joint.gather(joint.class_prior.estimate(stats.labels, method), parts)
 
 
-@jax.jit
+@jit
 def update(joint: Joint, stats: JointStats) -> Joint:
     """The same joint with every family at its posterior numbers."""
     pairs = zip(joint.blocks, stats.blocks, strict=True)
     return joint.with_families([block.family.update(s) for block, s in pairs])
 
 
-@jax.jit
+@jit
 def predictive(posterior: Joint, weight) -> Params:
     """Parameters of the posterior predictive: Student-t densities and Dirichlet-mean class probabilities."""
     probs = posterior.class_prior.estimate(weight, "posterior")
     return posterior.gather(probs, [block.family.predictive() for block in posterior.blocks])
 
 
-@jax.jit
+@jit
 def expectation(posterior: Joint, weight) -> Params:
     """Posterior means of the parameters."""
     probs = posterior.class_prior.estimate(weight, "posterior")
@@ -52,7 +52,7 @@ def expectation(posterior: Joint, weight) -> Params:
 
 
 # Compiling this takes seconds when optimised, running it milliseconds: the work is in LAPACK.
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+@jit(compiler_options={"xla_backend_optimization_level": 0})
 def _draws(posterior: Joint, weight, keys: jax.Array) -> Params:
     """One draw for each key of all but the counting blocks, with a leading axis."""
 
@@ -90,7 +90,7 @@ def draws(posterior: Joint, weight, key: jax.Array, num_draws: int, piece: int |
         yield params
 
 
-@jax.jit
+@jit
 def log_evidence(joint: Joint, stats: JointStats) -> jax.Array:
     """log p(x, y), parameters integrated out: the labels' evidence and each block's."""
     total = joint.class_prior.log_evidence(stats.labels)

@@ -30,6 +30,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter
 from scipy.optimize import minimize
 
+from bayesgen.programs import jit
+
 Array = Any  # of NumPy on the host, of JAX inside a jitted function
 Floats = NDArray[np.float64]
 Method = Literal["map", "posterior"]
@@ -179,7 +181,7 @@ def _batch_score(point, totals: Totals, batch: Batch):
     return (weight * jnp.where(weight > 0.0, score, 0.0)).sum()
 
 
-_value_and_grad = jax.jit(jax.value_and_grad(_batch_score))
+_value_and_grad = jit(jax.value_and_grad(_batch_score))
 
 
 def _class_moments(x: Floats, rows: NDArray, weight: Floats) -> tuple[Floats, Floats]:
