@@ -32,7 +32,7 @@ def jit(function: Callable | None = None, **options) -> Callable:
     return compiled
 
 
-def _count(event: str, duration: float, **kwargs) -> None:
+def _count(event: str, duration_secs: float, **kwargs: str | int) -> None:
     global _since
     _since += event == COMPILED
 

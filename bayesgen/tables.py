@@ -367,8 +367,9 @@ class Schema:
         """
         categories = list(self.categories)
         for j, marked in emptied.items():
-            if not self.from_dtype[j] and not marked.all():
-                categories[j] = categories[j][~marked]
+            old = categories[j]
+            if old is not None and not self.from_dtype[j] and not marked.all():
+                categories[j] = old[~marked]
         schema = replace(self, categories=tuple(categories))
         return schema, _codes_in(schema, self)
 

@@ -363,7 +363,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
     def _emptied(self, left: JointStats, gone: JointStats) -> dict[int, np.ndarray]:
         """By column: which of its categories had cells among those gone, and have none left."""
-        found = {}
+        found: dict[int, np.ndarray] = {}
         for block, rest, less in zip(self._prior_joint.blocks, left.blocks, gone.blocks, strict=True):
             if block.family.kind == "category":
                 pairs = zip(block.family.cells(rest), block.family.cells(less), strict=True)
