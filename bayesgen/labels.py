@@ -293,9 +293,9 @@ def encode_column(
     if (table >= 0).sum() < len(values) and (unknown := encoded < 0).any():
         if handle_unknown == "error":
             news = listed(values[np.unique(codes[unknown])].tolist(), most=5)
+            advice = "" if what == "given" else " With handle_unknown='missing' they count as missing cells."
             raise ValueError(
-                f"{what} has unknown categories in {place}: {news}. Known: {listed(categories.tolist(), most=5)}. "
-                "With handle_unknown='missing' they count as missing cells."
+                f"{what} has unknown categories in {place}: {news}. Known: {listed(categories.tolist(), most=5)}.{advice}"
             )
         encoded[unknown] = np.nan
     return encoded

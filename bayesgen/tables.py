@@ -317,7 +317,7 @@ class Schema:
             return coding.fill(cells, missing, filled, self.bases[j], self.name(j))
         return coding.fill_categories(cells, missing, filled, categories, self.dtypes[j], self.name(j))
 
-    def read_given(self, given, handle_unknown: str = "error") -> np.ndarray:
+    def read_given(self, given) -> np.ndarray:
         """The fixed cells of one row, (d,), with NaN where nothing is given.
 
         `given` is a dict, a Series or a one-row data frame, keyed by column name (by position for arrays).
@@ -330,7 +330,7 @@ class Schema:
         coding.refuse_wrong_kinds(values, self.kinds, self.columns, "given")
         for j, categories in enumerate(self.categories):
             if categories is not None:
-                values[:, j] = discrete.encode_column(row[:, j], categories, where(self.columns, j), handle_unknown, "given")
+                values[:, j] = discrete.encode_column(row[:, j], categories, where(self.columns, j), what="given")
         return values[0]
 
     def _given_row(self, given) -> np.ndarray:

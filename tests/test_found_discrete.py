@@ -96,3 +96,57 @@ def test_models_of_categories_serve_both_precisions_in_one_process():
     assert chain.get_samples()["prob"].dtype == np.float32
     np.testing.assert_array_equal(clf.predict_proba(frame), before)
     assert clf.sample(3)[0].shape == (3, 2)
+
+
+class OtherFrame:
+    """A table of another library: columns, but not pandas'."""
+
+    columns = ("a", "c")
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([[1.0, 2.0], [3.0, 4.0]])
+
+
+WORDS = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "c": list("xyxy")})
+BOTH = [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda: MixedNB().fit(OtherFrame(), [0, 1]), TypeError, r"OtherFrame.*X\.to_pandas\(\)"),
+        (lambda: MixedNB().fit(WORDS, BOTH).predict(OtherFrame()), TypeError, r"X\.to_pandas\(\)"),
+        (lambda: MixedNB().fit(WORDS[:0], []), ValueError, r"0 sample\(s\) \(shape=\(0, 2\)\)"),
+        (lambda: MixedNB().fit(WORDS, "c"), ValueError, r"y='c' is a name.*X\['c'\]"),
+        (lambda: MixedNB().fit(scipy.sparse.eye_array(4), BOTH), TypeError, r"passed to MixedNB.*X\.toarray\(\)"),
+        (lambda: BernoulliNB(binarize=np.inf).fit(COUNTS, Y), ValueError, r"binarize=inf: must be a finite number\."),
+        (
+            lambda: MixedNB(method="mle").fit(WORDS.assign(a=1.0), BOTH),
+            ValueError,
+            r"Constant: column 'a'.*map.*drop what is constant",
+        ),
+        (
+            lambda: MixedNB(handle_unknown="missing").fit(WORDS, BOTH).sample(2, given={"c": "z"}),
+            ValueError,
+            r"given has unknown categories in column 'c': 'z'\. Known: 'x', 'y'\.$",
+        ),
+    ],
+)
+def test_refusals_name_the_remedy(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+def test_smoothing_may_be_an_array_without_axes():
+    small = PoissonNB(alpha=np.array(0.5)).fit(COUNTS, Y)
+    np.testing.assert_array_equal(small.params_["rate"], PoissonNB(alpha=0.5).fit(COUNTS, Y).params_["rate"])
+
+
+def test_forgotten_categories_are_unknown_again_unless_the_dtype_names_them():
+    table = pd.DataFrame({"c": list("xyxyz"), "d": pd.Categorical(list("uvuvw"))})
+    y = [*BOTH, 0]
+    left = MixedNB().fit(table, y).forget(table[4:], y[4:])
+    assert {name: values.tolist() for name, values in left.categories_.items()} == {"c": ["x", "y"], "d": ["u", "v", "w"]}
+    with pytest.raises(ValueError, match=r"unknown categories in column 'c': 'z'"):
+        left.predict(table)
+    assert left.merge(MixedNB().fit(table[4:], y[4:])).categories_["c"].tolist() == ["x", "y", "z"]

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_consistent_length
+from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from threadpoolctl import ThreadpoolController
@@ -152,6 +152,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def _read(self, X, *, reset: bool = False, y=None):
         """The table as numbers: float64 (n, d), or csr. reset: learn what the columns are."""
         owner, frame = type(self).__name__, hasattr(X, "columns")
+        checks.known_frame(X, owner)
         if reset:
             x = self._open(X, y, owner)
         elif frame:
@@ -167,6 +168,10 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
     def _open(self, X, y, owner: str):
         """Decide on the blocks, learn the columns' categories, and read the table."""
+        if np.ndim(y) == 0 and isinstance(y, str):
+            raise ValueError(f"y={y!r} is a name, not the labels: give X.drop(columns={y!r}) and X[{y!r}].")
+        if hasattr(X, "columns") and not len(X):
+            check_array(np.empty(X.shape), estimator=owner)  # refuses it in scikit-learn's words
         if hasattr(X, "columns") and y is not None:
             tables.refuse_target_among_columns(X, y)
         self._plan = self._blocks_of(X, y)
@@ -287,6 +292,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     @float64
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Learn from more rows; exactly the fit of all the rows seen so far.
+
+        What the first call decided stays: classes, columns, and the families that MixedNB found. Categories may grow.
 
         Parameters
         ----------

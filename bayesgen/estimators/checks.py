@@ -14,8 +14,6 @@ from bayesgen.families.counts import Counting
 from bayesgen.families.gaussian import Gaussian
 from bayesgen.families.poisson import Poisson
 
-SINGULAR_REMEDY = "Use method='map' (a weak prior), ridge=..., or RDA."
-
 
 def gaussian_blocks(joint, stats):
     """(block, statistics) of the blocks that the rules on covariances speak of."""
@@ -48,8 +46,8 @@ def choice(name: str, value, allowed: tuple, why: str = "") -> None:
 def number(name: str, value, low: float = -np.inf, high: float = np.inf) -> None:
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not real or not low <= value <= high or not np.isfinite(value):
-        limits = f"in [{low:g}, {high:g}]" if high < np.inf else f"at least {low:g}" if low > -np.inf else "finite"
-        raise ValueError(f"{name}={value!r}: must be a number {limits}.")
+        limits = f"a number in [{low:g}, {high:g}]" if high < np.inf else f"a finite number, at least {low:g}"
+        raise ValueError(f"{name}={value!r}: must be {limits if low > -np.inf else 'a finite number'}.")
 
 
 def whole(name: str, value, low: int) -> None:
@@ -126,6 +124,13 @@ def complement(logs: np.ndarray, estimator) -> None:
         )
 
 
+def known_frame(X, owner: str) -> None:
+    """Frames of other libraries: their columns, categories and gaps are not read."""
+    if hasattr(X, "columns") and not tables.is_frame(X):
+        kind = f"{type(X).__module__.split('.')[0]}.{type(X).__name__}"
+        raise TypeError(f"X is a {kind}, which {owner} does not read: give a pandas data frame, X.to_pandas(), or an array.")
+
+
 def refuse_sparse(X, plan, owner: str) -> None:
     """A sparse matrix, where some family needs all the cells."""
     if not tables.is_sparse(X):
@@ -165,6 +170,7 @@ def family_fits(family, d: int) -> None:
 
 def smoothing(name: str, value, *, vector: bool = True) -> None:
     """alpha and beta: not negative, finite; one number, or one per column."""
+    value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         number(name, value, low=0.0)
         return
@@ -367,8 +373,14 @@ def _singular(block, stats, deficit: tuple[int, int, list[int]], estimator) -> s
     return (
         f"{who} is singular: rank {rank}, but there are {block.num_features(estimator.n_features_in_)} columns; it comes "
         f"from {rows}.{constant} "
-        f"method={estimator.method!r} is not defined here. {SINGULAR_REMEDY}"
+        f"method={estimator.method!r} is not defined here. {_singular_remedy(estimator, columns)}"
     )
+
+
+def _singular_remedy(estimator, constant: list[int]) -> str:
+    if hasattr(estimator, "ridge"):
+        return "Use method='map' (a weak prior), ridge=..., or RDA."
+    return "Use method='map' (a weak prior)" + (", or drop what is constant." if constant else ", or more rows.")
 
 
 def mergeable(estimator, other) -> None:

@@ -60,7 +60,8 @@ class MixedNB(BlocksClassifier):
     With columns="auto" categories and text are categorical, booleans Bernoulli, floats Gaussian; non-negative integers are
     categorical with at most 10 distinct values, otherwise Poisson when their variance within the classes is at most 4
     times their mean, and Gaussian when it is more; integers with negative values are Gaussian. `blocks_` shows the
-    decision. Missing cells are left out exactly, in training and in prediction.
+    decision; it is made from the rows of the first fit and stays through `partial_fit`: state the families of integer
+    columns when rows come in parts. Missing cells are left out exactly, in training and in prediction.
 
     Parameters
     ----------
@@ -112,8 +113,7 @@ class MixedNB(BlocksClassifier):
             raise ValueError(f"columns={self.columns!r}: must be 'auto' or a dict {{column: family}}.")
 
     def _blocks_of(self, X, y) -> Plan:
-        if tables.is_sparse(X):
-            tables.read_table(X, owner=type(self).__name__)  # refuses it in scikit-learn's words
+        checks.refuse_sparse(X, [("gaussian", None, Gaussian())], type(self).__name__)  # some column may be any
         names = _column_names(X, type(self).__name__)
         values, missing = self._read_labels(y)
         check_consistent_length(X, values)

@@ -65,7 +65,9 @@ class GenerativeClassifierBase(Explains):
         nowhere = np.isnan(table).any(1)
         if nowhere.any():
             if not np.isneginf(predict.log_density(self._density, self._working, x[nowhere])).all():
-                raise FloatingPointError("Class probabilities are undefined (NaN): the fitted covariances are degenerate.")
+                raise FloatingPointError(
+                    "Class probabilities are undefined (NaN): the fitted parameters are degenerate, or cells too extreme."
+                )
             with np.errstate(divide="ignore"):
                 table[nowhere] = scale(self.priors_)
             warnings.warn(
@@ -240,7 +242,7 @@ class GenerativeClassifierBase(Explains):
         """`given=` as one row, NaN where a cell is to be drawn."""
         if given is None:
             return np.full(self.n_features_in_, np.nan)
-        fixed = self._schema.read_given(given, self.handle_unknown)
+        fixed = self._schema.read_given(given)
         checks.given_counts(fixed, self._plan, self._schema)
         return fixed
 
