@@ -13,7 +13,7 @@ ROOT = Path(bayesgen.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 # Lower floors may not know the upper ones. Modules of one floor may import each other unless forbidden below.
 FLOORS = [
-    ["linalg", "improper", "moments", "ragged", "special", "covariance_base", "covariance", "structure"],
+    ["programs", "linalg", "improper", "moments", "ragged", "special", "covariance_base", "covariance", "structure"],
     ["families"],
     ["joint"],
     ["inference", "predict", "sparse_rows", "outliers", "evidence", "tables", "columns", "labels"],

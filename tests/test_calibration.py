@@ -46,6 +46,7 @@ def check(table):
     assert min(pvalues) > 1e-3 / len(pvalues)
 
 
+@pytest.mark.parametrize("structure", [("full", False), ("diag", True), ("spherical", False)], ids=str)
 def test_ranks_are_uniform(structure, x64):
     check(ranks(structure, 400))
 

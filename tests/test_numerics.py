@@ -14,11 +14,21 @@ from bayesgen import LDA, QDA, RDA, GaussianNB, NormalWishart
 from bayesgen import predict as kernels
 from bayesgen.inference import exact
 
+# Tables of few shapes: most of the time of these tests is compilation.
 X, y = load_iris(return_X_y=True)
-KINDS = [LDA(), QDA(), RDA(), GaussianNB(), LDA(covariance="spherical"), QDA(covariance="spherical")]
+CASES = [
+    (LDA(), "map"),
+    (LDA(), "posterior"),
+    (QDA(), "map"),
+    (QDA(), "posterior"),
+    (RDA(), "map"),
+    (GaussianNB(), "posterior"),
+    (LDA(covariance="spherical"), "map"),
+    (QDA(covariance="spherical"), "posterior"),
+]
 
 
-@pytest.fixture(params=[(c, m) for c in KINDS for m in ("map", "posterior")], ids=lambda p: f"{p[0]}-{p[1]}")
+@pytest.fixture(params=CASES, ids=lambda p: f"{p[0]}-{p[1]}")
 def clf(request):
     return clone(request.param[0]).set_params(method=request.param[1], num_draws=20, random_state=0)
 
@@ -37,9 +47,9 @@ def is_sound(clf, x):
 
 def test_mean_1e8_and_sd_1(clf):
     rng = np.random.default_rng(0)
-    noise = np.round(rng.normal(size=(300, 3)) * 1024) / 1024
-    labels = rng.integers(0, 2, 300)
-    noise[labels == 1] += 2
+    noise = np.round(rng.normal(size=(150, 4)) * 1024) / 1024
+    labels = rng.integers(0, 3, 150)
+    noise += 2 * labels[:, None]
     near, far = clone(clf).fit(noise, labels), clone(clf).fit(noise + 1e8, labels)
     np.testing.assert_allclose(far.covariances_, near.covariances_, rtol=0, atol=1e-6)
     np.testing.assert_allclose(far.predict_proba(noise + 1e8), near.predict_proba(noise), rtol=1e-4, atol=1e-5)
@@ -61,7 +71,7 @@ def test_units_do_not_matter(kind, method):
 
 
 def test_fewer_rows_than_columns(clf):
-    x, labels = make_rows(2, n=14, d=12, k=2)
+    x, labels = make_rows(2, n=12, d=8, k=3)
     is_sound(clf.fit(x, labels), x)
 
 
@@ -71,8 +81,8 @@ def test_one_row_in_a_class(clf):
 
 
 def test_constant_and_collinear_columns(clf):
-    x = np.column_stack([X, np.full(150, 7.0), np.zeros(150), X[:, 0] + X[:, 1], 1e8 + 0 * X[:, 0]])
-    is_sound(clf.fit(x, y), x)
+    x = np.column_stack([X, np.full(150, 7.0), np.zeros(150), X[:, 0] + X[:, 1], 1e8 + 0 * X[:, 0]])[::3]
+    is_sound(clf.fit(x, y[::3]), x)
 
 
 def test_a_column_constant_within_one_class(clf):
@@ -160,7 +170,7 @@ def run_stress(uses, times, timeout):
 
 
 def test_batches_of_factorisations_do_not_hang():
-    run_stress(("predict_proba", "impute", "complete", "loo"), 2, 300)
+    run_stress(("impute", "loo"), 2, 300)
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
 
     def _open(self, X, y, owner: str):
         """Decide on the blocks, learn the columns' categories, and read the table."""
-        if np.ndim(y) == 0 and isinstance(y, str):
+        if isinstance(y, str):
             raise ValueError(f"y={y!r} is a name, not the labels: give X.drop(columns={y!r}) and X[{y!r}].")
         if hasattr(X, "columns") and not len(X):
             check_array(np.empty(X.shape), estimator=owner)  # refuses it in scikit-learn's words
