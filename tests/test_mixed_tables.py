@@ -34,7 +34,15 @@ RANDOM_FLOATS = {
 
 
 @parametrize_with_checks(
-    [BernoulliNB(binarize=0.0), CategoricalNB(), MultinomialNB(), PoissonNB(), ComplementNB(), MixedNB()],
+    [
+        BernoulliNB(binarize=0.0),
+        CategoricalNB(),
+        MultinomialNB(),
+        PoissonNB(),
+        ComplementNB(),
+        MixedNB(),
+        GenerativeClassifier([(slice(None), Gaussian("diag"))]),
+    ],
     expected_failed_checks=lambda estimator: RANDOM_FLOATS if isinstance(estimator, CategoricalNB) else {},
 )
 def test_scikit_learn_checks(estimator, check):

@@ -356,7 +356,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         """A new estimator, fitted to the rows of this one without those given: exactly the fit that never saw them.
 
         Rows that were never fitted cannot be noticed, unless they leave a negative weight or scatter. A category that only
-        they had is unknown again, unless a category dtype names it. Classes stay, although no row of them may be left.
+        the forgotten rows had is unknown again, unless a category dtype names it. Classes stay, also without rows.
         """
         check_is_fitted(self)
         x, labels = self._read_training(X, y, sample_weight, reset=False)
