@@ -4,12 +4,25 @@ One fitted joint model p(x, y) classifies, says how sure it is, generates rows, 
 outliers.
 """
 
+from bayesgen.estimators.comparing import compare
 from bayesgen.estimators.complement import ComplementNB
 from bayesgen.estimators.discrete import BernoulliNB, CategoricalNB, MultinomialNB, PoissonNB
 from bayesgen.estimators.discriminant import LDA, QDA, RDA
 from bayesgen.estimators.mixed import GenerativeClassifier, MixedNB
 from bayesgen.estimators.naive_bayes import GaussianNB
-from bayesgen.families import Bernoulli, Categorical, Family, Gaussian, Multinomial, NormalWishart, Poisson
+from bayesgen.families import (
+    Bernoulli,
+    Categorical,
+    Family,
+    Gamma,
+    Gaussian,
+    LogNormal,
+    Multinomial,
+    NegativeBinomial,
+    NormalWishart,
+    Poisson,
+    StudentT,
+)
 
 __version__ = "0.1.0"
 
@@ -23,13 +36,18 @@ __all__ = [
     "CategoricalNB",
     "ComplementNB",
     "Family",
+    "Gamma",
     "Gaussian",
     "GaussianNB",
     "GenerativeClassifier",
+    "LogNormal",
     "MixedNB",
     "Multinomial",
     "MultinomialNB",
+    "NegativeBinomial",
     "NormalWishart",
     "Poisson",
     "PoissonNB",
+    "StudentT",
+    "compare",
 ]

@@ -31,6 +31,7 @@ class Full(Covariance):
     """Σ unrestricted: Λ ~ Wishart(ν, rate Ψ), μ | Λ ~ N(m, (κΛ)⁻¹)."""
 
     key = "covariance"
+    axes = ("feature", "feature_b")
     drops_missing = False
     elliptical = True
 
@@ -118,6 +119,14 @@ class Full(Covariance):
 
     def conditional_draw(self, key, x, y, mean, cov, df=None, cells=None):
         return linalg.conditional_draw(key, x, y, mean, self._stack(cov), self._width(x, cells), df)
+
+    def pooled_mean(self, key, moments, precision, centre, pool):
+        own = self.matrix(moments.weight) * precision
+        root = jnp.linalg.cholesky(pool + own)
+        pull = pool @ centre + jnp.einsum("kij,kj->ki", own, moments.mean)
+        noise = jax.random.normal(key, moments.mean.shape)
+        half = jax.scipy.linalg.solve_triangular(root, pull[..., None], lower=True)[..., 0] + noise
+        return jax.scipy.linalg.solve_triangular(root, half[..., None], lower=True, trans=1)[..., 0]
 
     def groups(self, missing):
         return linalg.group_rows(missing)
@@ -229,6 +238,12 @@ class _Axes(Covariance):
     def _noise(self, key, x, y, mean, cov, df):
         """Standardised draws (n, d) given the observed cells."""
 
+    def pooled_mean(self, key, moments, precision, centre, pool):
+        own = moments.weight * jnp.broadcast_to(self.per_column(jnp.asarray(precision)), moments.mean.shape)
+        total = pool + own
+        mean = (pool * centre + own * moments.mean) / total
+        return mean + jax.random.normal(key, mean.shape) / jnp.sqrt(total)
+
     def add(self, cov, ridge):
         return cov + ridge
 
@@ -247,6 +262,7 @@ class _Axes(Covariance):
 class Diagonal(_Axes):
     """Σ = diag(1/λ_j): λ_j ~ Gamma(ν/2, Ψ_j/2), μ_j | λ_j ~ N(m_j, 1/(κλ_j))."""
 
+    axes = ("feature",)
     elliptical = False
 
     def exponents(self, d):
@@ -288,6 +304,7 @@ class Diagonal(_Axes):
 class Spherical(_Axes):
     """Σ = I/λ: λ ~ Gamma(ν/2, Ψ/2), μ | λ ~ N(m, I/(κλ))."""
 
+    axes = ()
     elliptical = True
 
     def reduce(self, per_cell):

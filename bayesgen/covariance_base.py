@@ -21,6 +21,7 @@ class Covariance(abc.ABC):
     """What every structure offers. K classes, d columns; `tied`: one precision serves all the classes."""
 
     key: ClassVar[str]  # name of the public parameter
+    axes: ClassVar[tuple[str, ...]]  # names of its axes beside the class
     drops_missing: ClassVar[bool]  # whether the moments are exact with missing cells
     elliptical: ClassVar[bool]  # whether the quadratic form alone orders the predictive density
 
@@ -163,6 +164,10 @@ class Covariance(abc.ABC):
     @abc.abstractmethod
     def conditional_draw(self, key, x, y, mean, cov, df=None, cells=None) -> jax.Array:
         """Rows with their missing cells drawn given the others and the class y, (n, d)."""
+
+    @abc.abstractmethod
+    def pooled_mean(self, key, moments: Moments, precision, centre, pool) -> jax.Array:
+        """A draw (K, d) of μ_k ~ N(A⁻¹(Pm + nΛx̄), A⁻¹), A = P + nΛ: class means given precisions Λ and their pool (m, P)."""
 
     def groups(self, missing: np.ndarray) -> Iterator[tuple[np.ndarray | None, linalg.Cells | None]]:
         """How rows with missing cells are best split into batches."""

@@ -15,8 +15,9 @@ import numpyro.distributions as dist
 from jax.scipy.special import gammaln, logsumexp
 from numpyro import handlers
 from numpyro.distributions import constraints
+from scipy import sparse
 
-from bayesgen.families.base import Family, Labels, Params
+from bayesgen.families.base import Conjugate, Family, Labels, Params
 from bayesgen.linalg import Shared
 from bayesgen.moments import subtract
 
@@ -90,7 +91,9 @@ class Block:
 
 
 @partial(
-    jax.tree_util.register_dataclass, data_fields=["class_prior", "blocks"], meta_fields=["num_classes", "num_features"]
+    jax.tree_util.register_dataclass,
+    data_fields=["class_prior", "blocks"],
+    meta_fields=["num_classes", "num_features", "several"],
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Joint:
@@ -100,10 +103,17 @@ class Joint:
     blocks: tuple[Block, ...]
     num_classes: int
     num_features: int
+    several: bool | None = None  # whether it is, or is a part of, a joint of several blocks; None: count them
 
     # -- parameters: one flat dict; block names prefix the keys when there are several
     def prefix(self, block: Block) -> str:
-        return f"{block.name}." if len(self.blocks) > 1 else ""
+        several = len(self.blocks) > 1 if self.several is None else self.several
+        return f"{block.name}." if several else ""
+
+    def only(self, names: set[str]) -> Joint:
+        """The blocks of these names, with the keys that they have here."""
+        kept = tuple(block for block in self.blocks if block.name in names)
+        return dataclasses.replace(self, blocks=kept, several=len(self.blocks) > 1)
 
     def params_of(self, block: Block, params: Params) -> Params:
         prefix = self.prefix(block)
@@ -131,7 +141,13 @@ class Joint:
 
     # -- statistics
     def stats(self, x, labels: Labels) -> JointStats:
-        return JointStats(labels.counts(), tuple(b.family.stats(b.take_host(x), labels) for b in self.blocks))
+        """Statistics of each block; none, (), where the family has none for these rows."""
+
+        def of(block):
+            rows = block.take_host(x)
+            return block.family.stats(rows, labels) if has_stats(block.family, rows) else ()
+
+        return JointStats(labels.counts(), tuple(of(block) for block in self.blocks))
 
     def merge(self, a: JointStats, b: JointStats) -> JointStats:
         return JointStats(a.labels + b.labels, self._pairwise("merge", a, b))
@@ -143,9 +159,13 @@ class Joint:
         triples = zip(self.blocks, a.blocks, b.blocks, strict=True)
         return tuple(getattr(block.family, what)(x, y) for block, x, y in triples)
 
-    def resolve_stats(self, stats: JointStats) -> Joint:
-        pairs = zip(self.blocks, stats.blocks, strict=True)
-        return self.with_families([block.family.resolve_stats(s) for block, s in pairs])
+    def resolve_stats(self, stats: JointStats, x=None, labels: Labels | None = None) -> Joint:
+        """Every number that is taken from the data filled in: from the statistics, or the rows where there are none."""
+
+        def of(block, part):
+            return block.family.resolve(block.take_host(x), labels) if part == () else block.family.resolve_stats(part)
+
+        return self.with_families([of(block, part) for block, part in zip(self.blocks, stats.blocks, strict=True)])
 
     # -- densities
     def log_joint(self, params: Params, x, cells: tuple | None = None):
@@ -225,6 +245,13 @@ class Joint:
             return block.family.model(*size)
         with handlers.scope(prefix=block.name, divider=".", hide_types=["plate"]):
             return block.family.model(*size)
+
+
+def has_stats(family: Family, x) -> bool:
+    """Whether the family has sufficient statistics of these rows, exactly."""
+    if not isinstance(family, Conjugate):
+        return False
+    return family.drops_missing or sparse.issparse(x) or not np.isnan(np.sum(x)) or not np.isnan(x).any()
 
 
 def _labelled(y):

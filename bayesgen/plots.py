@@ -1,4 +1,4 @@
-"""Pictures of what a fitted classifier says: class probabilities, evidence, synthetic rows, filled cells, outliers.
+"""Pictures of what fitted classifiers say: class probabilities, evidence, synthetic rows, filled cells, outliers, scores.
 
 Every function draws on one matplotlib Axes (`ax`, by default a new one) and returns it. matplotlib is imported only when
 something is drawn.
@@ -7,48 +7,14 @@ something is drawn.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart; markers tell the classes apart in grey.
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-MARKERS = ("o", "s", "^", "D", "v", "P")
-INK = "#333333"
+from bayesgen.drawing import INK, PALETTE, axes, down_the_side, legend_above, style, tidy
+from bayesgen.model_plots import compare as compare
+
 GRID_POINTS = 60
-
-
-def _axes(ax) -> Any:
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot
-
-    return pyplot.subplots(layout="constrained")[1]
-
-
-def _style(k: int) -> tuple[str, str]:
-    """Colour and marker of class k."""
-    return PALETTE[k % len(PALETTE)], MARKERS[k % len(MARKERS)]
-
-
-def _tidy(ax, title: str | None, pad: float | None = None) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(colors=INK)
-    if title:
-        ax.set_title(title, loc="left", color=INK, pad=pad)
-
-
-def _legend_above(ax, count: int) -> None:
-    """Between the title and the picture, where it hides nothing."""
-    ax.legend(frameon=False, ncols=count, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderpad=0.0, columnspacing=1.2)
-
-
-def _down_the_side(ax, names: Sequence) -> None:
-    """One line of the picture per name, the first on top."""
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0, pad=8)
 
 
 def class_probabilities(proba, low, high, classes, *, names=None, title=None, ax=None):
@@ -77,20 +43,20 @@ def class_probabilities(proba, low, high, classes, *, names=None, title=None, ax
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['row 7']
     """
-    ax, proba = _axes(ax), np.asarray(proba)
+    ax, proba = axes(ax), np.asarray(proba)
     rows = np.arange(len(proba))
     for k, name in enumerate(classes):
-        colour, marker = _style(k)
+        colour, marker = style(k)
         place = rows + 0.5 * ((k + 0.5) / len(classes) - 0.5)
         ax.hlines(place, np.asarray(low)[:, k], np.asarray(high)[:, k], color=colour, linewidth=2)
         ax.plot(proba[:, k], place, marker, color=colour, markersize=6, label=str(name), clip_on=False)
-    _down_the_side(ax, [f"row {i}" for i in rows] if names is None else names)
+    down_the_side(ax, [f"row {i}" for i in rows] if names is None else names)
     for i in rows[:-1]:
         ax.axhline(i + 0.5, color="#dddddd", linewidth=0.8, zorder=0)
     ax.set_xlim(0, 1)
     ax.set_xlabel("probability and its interval")
-    _legend_above(ax, len(classes))
-    _tidy(ax, title, pad=24)
+    legend_above(ax, len(classes))
+    tidy(ax, title, pad=24)
     return ax
 
 
@@ -125,12 +91,12 @@ def two_columns(clf, X, y, columns, *, synthetic=None, names=None, title=None, a
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('height', 'width')
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     rows, labels = clf.sample(300) if synthetic is None else synthetic
     real, drawn = _pair(X, columns), _pair(rows, columns)
     across, up, density, drawn_density = _density(clf, X, columns, real, drawn)
     for k, name in enumerate(clf.classes_):
-        (colour, marker), mine = _style(k), np.asarray(labels) == name
+        (colour, marker), mine = style(k), np.asarray(labels) == name
         ax.plot(*real[np.asarray(y) == name].T, marker, color=colour, markersize=4, alpha=0.75, mew=0, label=str(name))
         ax.plot(*drawn[mine].T, marker, color=colour, markersize=4.5, alpha=0.6, markerfacecolor="none")
         if mine.sum() >= 20:
@@ -139,7 +105,7 @@ def two_columns(clf, X, y, columns, *, synthetic=None, names=None, title=None, a
     ax.set_xlabel(str(columns[0] if names is None else names[0]))
     ax.set_ylabel(str(columns[1] if names is None else names[1]))
     ax.legend(frameon=False)
-    _tidy(ax, title)
+    tidy(ax, title)
     return ax
 
 
@@ -194,7 +160,7 @@ def imputed_cells(cells: pd.DataFrame, *, names=None, title=None, ax=None):
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['mass']
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     span = cells["largest"] - cells["smallest"]
     at = {key: (cells[key] - cells["smallest"]) / span for key in ("mean", "low", "high", "truth") if key in cells}
     place = np.arange(len(cells))
@@ -203,11 +169,11 @@ def imputed_cells(cells: pd.DataFrame, *, names=None, title=None, ax=None):
     ax.plot(at["mean"], place, "o", color=PALETTE[0], markersize=7, label="mean")
     if "truth" in at:
         ax.plot(at["truth"], place, "x", color=INK, markersize=8, mew=2, label="truth")
-    _down_the_side(ax, list(cells.index) if names is None else names)
+    down_the_side(ax, list(cells.index) if names is None else names)
     ax.set_xlim(-0.02, 1.02)
     ax.set_xticks([0, 1], ["smallest\nin the table", "largest\nin the table"])
-    _legend_above(ax, 3)
-    _tidy(ax, title, pad=24)
+    legend_above(ax, 3)
+    tidy(ax, title, pad=24)
     return ax
 
 
@@ -235,7 +201,7 @@ def outliers(pvalues, *, names=None, lowest: int = 5, title=None, ax=None):
     >>> [text.get_text() for text in ax.texts]
     ['row 1']
     """
-    ax, values = _axes(ax), np.asarray(pvalues)
+    ax, values = axes(ax), np.asarray(pvalues)
     order = np.argsort(values, kind="stable")
     expected = (np.arange(len(values)) + 0.5) / len(values)
     ax.plot(expected, expected, "--", color="#888888", linewidth=1)
@@ -247,7 +213,7 @@ def outliers(pvalues, *, names=None, lowest: int = 5, title=None, ax=None):
     _label_points(ax, expected[:lowest], values[order[:lowest]], texts)
     ax.set_xlabel("p-value expected for this rank")
     ax.set_ylabel("outlier p-value")
-    _tidy(ax, title)
+    tidy(ax, title)
     return ax
 
 
@@ -296,7 +262,7 @@ def evidence(table: pd.DataFrame, *, row=None, cls=None, top: int = 12, title=No
     """
     part = _one_answer(table, row, cls)
     bars = _bars(part, top)
-    ax, place = _axes(ax), np.arange(len(bars))
+    ax, place = axes(ax), np.arange(len(bars))
     colours = [PALETTE[0] if value > 0 else PALETTE[5] for value in bars["log_ratio"]]
     colours[-1] = INK
     ax.barh(place, bars["log_ratio"], height=0.62, color=colours, zorder=2)
@@ -304,12 +270,12 @@ def evidence(table: pd.DataFrame, *, row=None, cls=None, top: int = 12, title=No
         ax.hlines(place, bars["low"], bars["high"], color="#111111", linewidth=1.2, alpha=0.8, zorder=3)
     ax.axvline(0, color=INK, linewidth=0.8, zorder=1)
     ax.axhline(len(bars) - 1.5, color="#dddddd", linewidth=0.8, zorder=0)
-    _down_the_side(ax, bars.index.tolist())
+    down_the_side(ax, bars.index.tolist())
     _write_values(ax, bars)
     name, reference = part["class"].iloc[0], part["reference"].iloc[0]
     ax.set_xlabel(f"log ratio:  \N{LEFTWARDS ARROW} for {reference}      for {name} \N{RIGHTWARDS ARROW}")
     ax.grid(axis="x", color="#eeeeee", zorder=0)
-    _tidy(ax, f"{name} against {reference}" if title is None else title)
+    tidy(ax, f"{name} against {reference}" if title is None else title)
     return ax
 
 
@@ -385,10 +351,10 @@ def top_features(clf, cls, *, feature_names=None, top: int = 15, title=None, ax=
         weight = np.nan_to_num(np.log(prob[k]) - np.log(rest), nan=0.0)
     names = np.asarray(getattr(clf, "feature_names_in_", np.arange(len(weight))) if feature_names is None else feature_names)
     best = np.argsort(-weight, kind="stable")[:top]
-    ax = _axes(ax)
-    ax.barh(np.arange(len(best)), weight[best], height=0.62, color=_style(k)[0], zorder=2)
-    _down_the_side(ax, [str(name) for name in names[best]])
+    ax = axes(ax)
+    ax.barh(np.arange(len(best)), weight[best], height=0.62, color=style(k)[0], zorder=2)
+    down_the_side(ax, [str(name) for name in names[best]])
     ax.set_xlabel("log ratio to the other classes")
     ax.grid(axis="x", color="#eeeeee", zorder=0)
-    _tidy(ax, str(cls) if title is None else title)
+    tidy(ax, str(cls) if title is None else title)
     return ax

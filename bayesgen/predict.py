@@ -138,6 +138,31 @@ def _proba_draws(joint, draws, x, cells):
 
 
 @jit
+def _row_draws(joint, draws, x, cells, y):
+    """(n, S, 1 + K): log p(x, y | θ) at each row's class y, then log p(k | x, θ) of every class."""
+
+    def one(params):
+        table = joint.log_joint(params, x, cells)
+        own = jnp.take_along_axis(table, y[:, None], 1)
+        return jnp.concatenate([own, _normalise(table, params["class_probs"])], 1)
+
+    return jnp.moveaxis(jax.lax.map(one, draws), 0, 1)
+
+
+@jit(static_argnames="n")
+def _replicate(joint, draws, keys, n):
+    """n rows and labels for each draw of the parameters."""
+
+    def one(theta):
+        params, key = theta
+        key_labels, key_rows = jax.random.split(key)
+        y = jax.random.categorical(key_labels, jnp.log(params["class_probs"]), shape=(n,))
+        return joint.sample_rows(key_rows, params, y), y
+
+    return jax.lax.map(one, (draws, keys))
+
+
+@jit
 def _quadratic(joint, params, x, cells):
     return joint.blocks[0].family.quadratic(params, x, cells[0])
 
@@ -203,6 +228,39 @@ def proba_draws(joint: Joint, draws: Params, x) -> np.ndarray:
     return out
 
 
+def row_draws(joint: Joint, draws: Params, x, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log p(x_i, y_i | θ_s), (n, S), and log p(k | x_i, θ_s), (n, S, K)."""
+    if sparse.issparse(x):
+        return sparse_rows.row_draws(joint, draws, x, y)
+    tail = (len(draws["class_probs"]), 1 + joint.num_classes)
+    table = over_rows(_row_draws, joint, draws, x, tail, y)
+    return table[..., 0], table[..., 1:]
+
+
+def row_batches(n: int, num_draws: int, num_classes: int) -> Iterator[slice]:
+    """Slices of rows that `row_draws` can hold."""
+    step = _power_below(2 * BLOCK_CELLS // (num_draws * (1 + num_classes)))
+    yield from (slice(start, min(start + step, n)) for start in range(0, n, step))
+
+
+def replicate(joint: Joint, draws: Params, n: int, key) -> tuple[np.ndarray, np.ndarray]:
+    """A table of n rows and their labels for each draw of the parameters: (S, n, d), (S, n)."""
+    num, d = len(draws["class_probs"]), joint.num_features
+    x, y = np.empty((num, n, d)), np.empty((num, n), int)
+    keys = jax.random.split(key, num)
+    step = min(_power_below(BLOCK_CELLS // (joint.num_classes * d), least=8), max(64, 1 << (n - 1).bit_length()))
+    several = max(1, 4 * BLOCK_CELLS // (step * d))
+    for i, start in enumerate(range(0, n, step)):
+        rows = slice(start, min(start + step, n))
+        for first in range(0, num, several):
+            mine = slice(first, first + several)
+            part = {name: value[mine] for name, value in draws.items()}
+            use = jax.vmap(jax.random.fold_in, (0, None))(keys[mine], i)
+            drawn = _replicate(joint, part, use, step)
+            x[mine, rows], y[mine, rows] = (np.asarray(v)[:, : rows.stop - start] for v in drawn)
+    return x, y
+
+
 def _power_below(rows: int, least: int = 64) -> int:
     """A batch size: the power of two at or below, between `least` and BATCH_ROWS."""
     return min(max(least, 1 << max(rows, 1).bit_length() - 1), BATCH_ROWS)
@@ -265,7 +323,7 @@ def sample_sparse(joint: Joint, params: Params, y: np.ndarray, key) -> sparse.cs
 # -- leave-one-out
 @jit(static_argnames="method")
 def _loo(joint, stats, x, y, weight, method):
-    """log p(y | x_i, D without row i), from the statistics less the row's own."""
+    """log p(x_i, y | D without row i) and log p(y | x_i, D without row i), from the statistics less the row's own."""
 
     def class_probs(code, w):
         return joint.class_prior.estimate(subtract(stats.labels, w * jax.nn.one_hot(code, joint.num_classes)), method)
@@ -274,13 +332,13 @@ def _loo(joint, stats, x, y, weight, method):
     table = jnp.log(probs)
     for block, part in zip(joint.blocks, stats.blocks, strict=True):
         table = table + block.family.left_out(part, block.take(x), y, weight, method)
-    return _normalise(table, probs)
+    return jnp.stack([table, _normalise(table, probs)], 1)
 
 
-def leave_one_out(joint: Joint, stats: JointStats, x, labels: Labels, method: str) -> np.ndarray:
-    """log p(y | x_i, D without i), (n, K); sparse rows are widened a few at a time."""
+def leave_one_out(joint: Joint, stats: JointStats, x, labels: Labels, method: str) -> tuple[np.ndarray, np.ndarray]:
+    """log p(x_i, y | D without i) and log p(y | x_i, D without i), (n, K) each; sparse rows are widened a few at a time."""
     n = x.shape[0]
-    out = np.empty((n, joint.num_classes))
+    out = np.empty((n, 2, joint.num_classes))
     limit = _power_below(BLOCK_CELLS // sum(np.size(leaf) for leaf in jax.tree_util.tree_leaves(stats.blocks)))
     # whole weights are repeated rows, of which one copy is left out
     weight = np.ones(n) if labels.weight is None else np.minimum(labels.weight, 1.0)
@@ -290,4 +348,4 @@ def leave_one_out(joint: Joint, stats: JointStats, x, labels: Labels, method: st
         size = max(64, 1 << (len(part) - 1).bit_length())
         batch = (_padded(array, size) for array in (part, labels.codes[rows], weight[rows]))
         out[rows] = np.asarray(_loo(joint, stats, *batch, method))[: len(part)]
-    return out
+    return out[:, 0], out[:, 1]

@@ -61,3 +61,17 @@ def proba_draws(joint: Joint, draws: Params, x) -> np.ndarray:
         table = proba(joint, params, x)
         out[s] = np.where(np.isnan(table), params["class_probs"], table)
     return out
+
+
+def row_draws(joint: Joint, draws: Params, x, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log p(x_i, y_i | θ_s), (n, S), and log p(k | x_i, θ_s), (n, S, K), one draw after the other."""
+    num, n = len(draws["class_probs"]), x.shape[0]
+    own, shares = np.empty((n, num)), np.empty((n, num, joint.num_classes))
+    for s in range(num):
+        params = {name: value[s] for name, value in draws.items()}
+        table = log_joint(joint, params, x)
+        total = logsumexp(table, axis=1, keepdims=True)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares[:, s] = np.where(np.isneginf(total), np.log(params["class_probs"]), table - total)
+        own[:, s] = table[np.arange(n), y]
+    return own, shares

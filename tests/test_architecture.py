@@ -16,9 +16,9 @@ FLOORS = [
     ["programs", "linalg", "improper", "moments", "ragged", "special", "covariance_base", "covariance", "structure"],
     ["families"],
     ["joint"],
-    ["inference", "predict", "sparse_rows", "outliers", "evidence", "tables", "columns", "labels"],
+    ["inference", "predict", "sparse_rows", "outliers", "evidence", "scores", "arviz_data", "tables", "columns", "labels"],
     ["estimators"],
-    ["cli", "plots", "__main__", "__init__"],
+    ["drawing", "model_plots", "cli", "plots", "__main__", "__init__"],
 ]
 FORBIDDEN = {
     ("inference", "predict"),
@@ -30,7 +30,7 @@ FORBIDDEN = {
 HOMES = {
     "sklearn": {"estimators", "tables", "columns", "labels"},
     "numpyro.infer": {"inference"},
-    "pandas": {"tables", "columns", "labels", "estimators", "cli", "plots"},
+    "pandas": {"tables", "columns", "labels", "estimators", "cli", "plots", "model_plots"},
     "arviz": set(),
     "matplotlib": set(),
 }

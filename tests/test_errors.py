@@ -12,7 +12,7 @@ NAMES = np.array(["setosa", "versicolor", "virginica"])[y]
 FRAME = load_iris(as_frame=True).data
 BAD_CALLS = {
     "method": (LDA(method="bayes"), "method='bayes'.*'mle' or 'map' or 'posterior'"),
-    "engine": (LDA(engine="nuts"), "engine='nuts'.*exact"),
+    "engine": (LDA(engine="nuts"), "engine='nuts'.*method='posterior'"),
     "covariance": (QDA(covariance="banded"), "covariance='banded'.*'full'"),
     "ridge": (QDA(ridge=-1.0), "ridge=-1.0.*at least 0"),
     "ridge posterior": (QDA(ridge=0.1, method="posterior"), "ridge.*state a prior"),

@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from threadpoolctl import ThreadpoolController
 
 from bayesgen import programs, tables
-from bayesgen.estimators import checks
+from bayesgen.estimators import checks, engine_checks
 from bayesgen.families.base import Family, Labels
 from bayesgen.joint import Block, ClassPrior, Joint, JointStats
 
@@ -28,11 +28,14 @@ FITTED = {
     "_plan",
     "_prior_joint",
     "_density",
+    "_plain",
     "_stats",
     "_posterior",
+    "_sampled",
     "_working",
     "_draws",
     "_rows",
+    "_index",
     "_schema",
     "_label_schema",
     "_key_data",
@@ -111,7 +114,8 @@ one_blas_thread = _OneBlasThread()
 
 def _keeps_statistics(estimator) -> bool:
     """Whether the fit is a function of sufficient statistics that were kept."""
-    return estimator._refits_from_statistics() and getattr(estimator, "_stats", ()) is not None
+    stats = getattr(estimator, "_stats", ())
+    return estimator._refits_from_statistics() and stats is not None and not (stats and () in stats.blocks)
 
 
 class GenerativeBase(ClassifierMixin, BaseEstimator):
@@ -132,6 +136,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         blocks = []
         for name, columns, family in self._plan:
             mine = sizes if columns is None else tuple(sizes[j] for j in columns)
+            engine_checks.contract(family, len(mine), num_classes)
             checks.family_fits(family, len(mine))
             blocks.append(Block(name, family.with_sizes(mine), columns))
         return Joint(self._class_prior(num_classes), tuple(blocks), num_classes, num_features)
@@ -145,8 +150,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         return tags
 
     def __getstate__(self):
-        # A stored model must not carry the training rows; only loo_predict_proba needs them.
-        return {key: value for key, value in super().__getstate__().items() if key != "_rows"}
+        # A stored model must not carry the training rows; only leaving one out and ArviZ's data need them.
+        return {key: value for key, value in super().__getstate__().items() if key not in ("_rows", "_index")}
 
     # -- reading
     def _read(self, X, *, reset: bool = False, y=None):
@@ -254,6 +259,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
             self._unfit()
             raise
         self._rows = (x, labels) if classes is None else None
+        self._index = getattr(X, "index", None) if tables.is_frame(X) else None
         return self
 
     def _remember(self, y) -> None:
@@ -276,8 +282,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def _statistics(self, x, labels: Labels) -> JointStats:
         joint = self._joint(len(self.classes_), self.n_features_in_)
         for block in joint.blocks:
-            if not block.family.drops_missing:
-                checks.refuse_missing_cells(block, x, self._schema)
+            engine_checks.trainable_rows(block, x, self)
         with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
             stats = joint.stats(x, labels)
         checks.representable(joint, stats, self._schema)

@@ -18,13 +18,13 @@ from bayesgen.families.poisson import Poisson
 def gaussian_blocks(joint, stats):
     """(block, statistics) of the blocks that the rules on covariances speak of."""
     pairs = zip(joint.blocks, stats.blocks, strict=True)
-    return [(block, part) for block, part in pairs if isinstance(block.family, Gaussian)]
+    return [(block, part) for block, part in pairs if isinstance(block.family, Gaussian) and part != ()]
 
 
 def counting_blocks(joint, stats):
     """(block, statistics) of the discrete blocks."""
     pairs = zip(joint.blocks, stats.blocks, strict=True)
-    return [(block, part) for block, part in pairs if isinstance(block.family, Counting)]
+    return [(block, part) for block, part in pairs if isinstance(block.family, Counting) and part != ()]
 
 
 def label(estimator, k: int) -> str:
@@ -96,21 +96,6 @@ def refuse_missing_labels(missing: np.ndarray) -> None:
             f"{int(missing.sum())} of {len(missing)} rows have no label (first: row {int(np.argmax(missing))}). Rows "
             "without a label cannot be used for training yet: drop them."
         )
-
-
-def refuse_missing_cells(block, x, schema) -> None:
-    """A full covariance has no statistics of rows with gaps."""
-    x = block.take_host(x)
-    if not predict.has_missing(x):
-        return
-    missing = np.isnan(x)
-    j = int(np.argmax(missing.sum(0)))
-    raise ValueError(
-        f"Input X contains NaN: {int(missing.any(1).sum())} of {len(x)} rows have missing cells (most in "
-        f"{column(schema, block.column(j))}: {int(missing[:, j].sum())}). A full covariance cannot be trained on them yet: "
-        "drop these rows, or use GaussianNB or covariance='diag' or 'spherical', which train on the observed cells. At "
-        "predict time missing cells are fine."
-    )
 
 
 def complement(logs: np.ndarray, estimator) -> None:
@@ -509,18 +494,18 @@ def model_shapes(x, y, num_rows, d: int) -> None:
         raise ValueError(f"y must have one label per row: shape {np.shape(y)}, X has shape {np.shape(x)}.")
 
 
-def training_rows(estimator):
+def training_rows(estimator, what: str = "loo_predict_proba"):
     """The rows of the last `fit`, still as they were."""
     rows = getattr(estimator, "_rows", None)
     if rows is None:
         raise ValueError(
-            "loo_predict_proba needs the training rows, which are kept by fit only (not by partial_fit, merge, forget, "
+            f"{what} needs the training rows, which are kept by fit only (not by partial_fit, merge, forget, "
             "from_parameters, or in a stored or copied model)."
         )
     again = estimator._prior_joint.stats(*rows)
     for a, b in zip(again.blocks, estimator._stats.blocks, strict=True):
         if not all(np.array_equal(x, y) for x, y in zip(a, b, strict=True)):
-            raise ValueError("The array given to fit was changed since: fit again before loo_predict_proba.")
+            raise ValueError(f"The array given to fit was changed since: fit again before {what}.")
     return rows
 
 

@@ -51,15 +51,15 @@ class DiscriminantAnalysis(GaussianClassifier):
         checks.finite_covariances(self)
         if not self._tied():
             half = 0.5 * np.sum(~np.isnan(x), 1, keepdims=True) * np.log(2 * np.pi)
-            return predict.log_joint(self._density, self.params_, x) + half
+            return predict.log_joint(self._plain, self.params_, x) + half
         _, linear, constant = self.discriminant_coefficients()
         table = x @ linear.T + constant
         gaps = np.isnan(x).any(1)
         if gaps.any():
             # log N(x; μ_k) − log N(x; 0) is the linear part, on the observed cells whatever they are.
             origin = self.params_ | {"mean": np.zeros_like(self.means_), "class_probs": np.ones(len(self.classes_))}
-            table[gaps] = predict.log_joint(self._density, self.params_, x[gaps])
-            table[gaps] -= predict.log_joint(self._density, origin, x[gaps])
+            table[gaps] = predict.log_joint(self._plain, self.params_, x[gaps])
+            table[gaps] -= predict.log_joint(self._plain, origin, x[gaps])
         return table
 
     @float64
@@ -67,7 +67,7 @@ class DiscriminantAnalysis(GaussianClassifier):
         """√((x−μ_k)ᵀ Σ_k⁻¹ (x−μ_k)), (n, K), on the observed cells."""
         x = self._rows_to_score(X)
         checks.finite_covariances(self)
-        return np.sqrt(predict.quadratic(self._density, self.params_, x))
+        return np.sqrt(predict.quadratic(self._plain, self.params_, x))
 
 
 class _LDAandQDA(DiscriminantAnalysis):
@@ -326,6 +326,10 @@ class RDA(DiscriminantAnalysis):
         family = Gaussian("full", False, Shrinkage(float(self.alpha_), float(self.gamma_)))
         joint = self._joint(len(self.classes_), self.n_features_in_)
         return joint.with_families([family]).resolve_stats(stats)
+
+    def _left_out_joint(self) -> Joint:
+        # The prior is made of the rows: one that is left out has no part in it either.
+        return self._prior_joint.with_families([Gaussian("full", False, Shrinkage(self.alpha_, self.gamma_))])
 
     def _choose(self, scatter: np.ndarray, x: np.ndarray, labels) -> None:
         """The leave-one-out choice, kept away from singular covariances."""

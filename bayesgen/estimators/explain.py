@@ -70,7 +70,7 @@ class Explains(FittedJoint):
 
     def _rows_at_once(self, x) -> int:
         per_row = 1 + (max(1, x.nnz // max(1, x.shape[0])) if sparse.issparse(x) else x.shape[1])
-        draws = self.num_draws if self._posterior is not None else 1
+        draws = self._num_drawn() if self._posterior is not None else 1
         return max(1, min(4096, DRAWN_TERMS // (draws * per_row * len(self.classes_))))
 
     def _explained(self, x, first: int, against: int, names: list, level: float) -> pd.DataFrame:
@@ -79,7 +79,7 @@ class Explains(FittedJoint):
         others = [k for k in range(len(self.classes_)) if k != against]
         columns = {"log_ratio": _ratios(evidence.values(self._density, self._working, x), others, against)}
         if self._posterior is not None:
-            pieces = (evidence.values_of_draws(self._density, draws, x) for draws in self._pieces_of_draws())
+            pieces = (evidence.values_of_draws(self._plain, draws, x) for draws in self._pieces_of_draws())
             drawn = np.concatenate([_ratios(piece, others, against) for piece in pieces])
             columns["low"], columns["high"] = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
         # by row, then class, then feature; codes of the prior are the lowest, those of what is left the highest

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import predict
-from bayesgen.estimators import checks
+from bayesgen.estimators import checks, engine_checks, engines
 from bayesgen.estimators.base import GenerativeBase, as_key, float64, on_host
+from bayesgen.families.averaged import Averaged
 from bayesgen.inference import exact
 from bayesgen.joint import ClassPrior, Joint, JointStats
 
@@ -20,12 +23,38 @@ METHODS = ("mle", "map", "posterior")
 KEPT_DRAWS, PIECE_OF_DRAWS, MOST_DRAWS = 2**26, 2**24, 2**29
 
 
+class Fit(NamedTuple):
+    """What an estimation gives: parameters as users see them and as densities need them.
+
+    Under "posterior" the working parameters are those of the predictive, and of sampled blocks all the draws.
+    """
+
+    posterior: Joint | None  # class prior and blocks in closed form at their posterior numbers
+    params: dict[str, np.ndarray]
+    working: dict[str, np.ndarray]
+    sampled: engines.Sampled = engines.Sampled({})
+    points: list[engines.Point] = []  # noqa: RUF012  what the optimiser found
+
+
+def _all_in_closed_form(estimator) -> bool:
+    """Whether every block of the fit has statistics and a closed form of them."""
+    if estimator._stats is None:
+        return False
+    pairs = zip(estimator._prior_joint.blocks, estimator._stats.blocks, strict=True)
+    return all(block.family.closed_form and part != () for block, part in pairs)
+
+
+def _may_leave_one_out(estimator) -> bool:
+    """Not known to be impossible."""
+    return not hasattr(estimator, "params_") or estimator._stats is None or _all_in_closed_form(estimator)
+
+
 class FittedJoint(GenerativeBase):
     """What follows from the statistics once they are there."""
 
     def _check_arguments(self) -> None:
         checks.choice("method", self.method, METHODS)
-        checks.choice("engine", self.engine, ("auto", "exact"), "the posterior of this family is exact in closed form")
+        engine_checks.argument(self)
         checks.choice("handle_unknown", self.handle_unknown, ("error", "missing"))
         checks.number("class_smoothing", self.class_smoothing, low=0.0)
         checks.whole("num_draws", self.num_draws, low=1)
@@ -37,28 +66,74 @@ class FittedJoint(GenerativeBase):
 
     def _resolved(self, stats: JointStats, x, labels) -> Joint:
         """The joint with every number that is taken from the data filled in."""
-        return self._joint(len(self.classes_), self.n_features_in_).resolve_stats(stats)
+        return self._joint(len(self.classes_), self.n_features_in_).resolve_stats(stats, x, labels)
 
     def _learn(self, stats: JointStats, x=None, labels=None) -> None:
-        """Estimate from the statistics and set the fitted attributes."""
+        """Estimate from the statistics (and from the rows, where a family has none) and set the fitted attributes."""
         joint = self._resolved(stats, x, labels)
         checks.statistics(joint, stats, self)
-        if self.method == "posterior":
-            posterior = exact.run(exact.update, joint, stats)
-            params = exact.run(exact.expectation, posterior, stats.labels)
-            working = exact.run(exact.predictive, posterior, stats.labels)
-        else:
-            posterior, params = None, exact.run(exact.point, joint, stats, self.method)
-            checks.estimates(joint, stats, params, self)
-            working = params
-        self._set_fitted(joint, stats, on_host(posterior), on_host(params), on_host(working))
+        chosen = engines.choose(joint, stats, self)
+        engine_checks.able(joint, stats, chosen, x, labels, self)
+        fit = self._known_blocks(joint, stats, {name for name, engine in chosen.items() if engine == "exact"})
+        others = [
+            (block, part) for block, part in zip(joint.blocks, stats.blocks, strict=True) if chosen[block.name] != "exact"
+        ]
+        more = self._with_sampled if self.method == "posterior" else self._with_optimised
+        self._set_fitted(joint, stats, more(fit, joint, others, chosen, x, labels) if others else fit, chosen)
 
-    def _set_fitted(self, joint, stats, posterior, params, working) -> None:
-        self._prior_joint, self._density, self._stats, self._posterior = joint, joint.bare(), stats, posterior
-        self.params_, self._working = joint.public(params), working
+    def _known_blocks(self, joint: Joint, stats: JointStats, names: set[str]) -> Fit:
+        """Class probabilities and the blocks in closed form."""
+        known = joint.only(names)
+        pairs = zip(joint.blocks, stats.blocks, strict=True)
+        some = stats._replace(blocks=tuple(part for block, part in pairs if block.name in names))
+        if self.method == "posterior":
+            posterior = exact.run(exact.update, known, some)
+            params = exact.run(exact.expectation, posterior, some.labels)
+            working = exact.run(exact.predictive, posterior, some.labels)
+        else:
+            posterior, params = None, exact.run(exact.point, known, some, self.method)
+            checks.estimates(known, some, params, self)
+            working = params
+        return Fit(on_host(posterior), known.public(on_host(params)), on_host(working))
+
+    def _with_sampled(self, fit: Fit, joint: Joint, others: list, chosen: dict, x, labels) -> Fit:
+        """The same with the blocks whose posterior is sampled: they work with all of their draws."""
+        chains = {}
+        for block, part in others:
+            key = engines.key_of(self, block)
+            chains[block.name] = engines.sample(block, chosen[block.name], part, joint, x, labels, self, key)
+        sampled = engines.Sampled(chains)
+        drawn = sampled.flat(joint)
+        shown = joint.only(set(chains)).public(drawn | {"class_probs": fit.working["class_probs"][None]})
+        means = {key: np.asarray(value).mean(0) for key, value in shown.items()}
+        return fit._replace(params=means | fit.params, working=fit.working | drawn, sampled=sampled)
+
+    def _with_optimised(self, fit: Fit, joint: Joint, others: list, chosen: dict, x, labels) -> Fit:
+        """The same with the blocks whose mode is searched for."""
+        params, working, points = dict(fit.params), dict(fit.working), []
+        for block, part in others:
+            found = engines.point(block, part, joint, x, labels, self, engines.key_of(self, block))
+            prefix = joint.prefix(block)
+            working |= {prefix + key: value for key, value in found.params.items()}
+            params |= {prefix + key: np.asarray(value) for key, value in block.family.public(found.params).items()}
+            points.append(found)
+        return fit._replace(params=params, working=working, points=points)
+
+    def _set_fitted(self, joint: Joint, stats: JointStats | None, fit: Fit, chosen: dict[str, str] | None = None) -> None:
+        plain = joint.bare()
+        pairs = ((block.family, block.name in fit.sampled.chains) for block in plain.blocks)
+        self._prior_joint, self._plain, self._stats = joint, plain, stats
+        # the density of a new row; `_plain` are the densities at one value of the parameters
+        self._density = plain.with_families([Averaged(family) if drawn else family for family, drawn in pairs])
+        self._posterior, self._sampled, self.params_, self._working = fit.posterior, fit.sampled, fit.params, fit.working
         self._draws: dict[str, np.ndarray] | None = None
-        self.engine_, self._method, self._settings = "exact", self.method, self.get_params()
-        self.priors_ = params["class_probs"]
+        names = set((chosen or {"": "exact"}).values())
+        self.engine_ = names.pop() if len(names) == 1 else chosen
+        self._method, self._settings = self.method, self.get_params()
+        self.priors_ = fit.params["class_probs"]
+        if fit.points:
+            self.n_iter_ = max(found.n_iter for found in fit.points)
+            self.converged_ = all(found.converged for found in fit.points)
         self._rows = None
 
     # -- fitted attributes
@@ -79,11 +154,11 @@ class FittedJoint(GenerativeBase):
             return {key: value[None] for key, value in self.params_.items()}
         checks.few_enough_draws(self, self._draw_numbers(), MOST_DRAWS)
         pieces = list(self._pieces_of_draws())
-        return self._density.public({name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]})
+        return self._plain.public({name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]})
 
     def _draw_numbers(self) -> int:
         """How many numbers one draw of the parameters has."""
-        return sum(np.size(value) for value in self._working.values())
+        return sum(np.size(value) for value in self.params_.values())
 
     @float64
     def _pieces_of_draws(self) -> list | Iterator[dict[str, np.ndarray]]:
@@ -93,11 +168,27 @@ class FittedJoint(GenerativeBase):
         if self._draws is not None:
             return [self._draws]
         size = max(1, self._draw_numbers())
-        if size * self.num_draws <= KEPT_DRAWS:
-            self._draws = self._draw(self._use_key("draws"), self.num_draws)
+        if size * self.num_draws <= KEPT_DRAWS or self._sampled.chains:
+            self._draws = self._exact_draws(self._use_key("draws"), self._num_drawn()) | self._sampled.flat(self._plain)
             return [self._draws]
         piece = 1 << max(0, (PIECE_OF_DRAWS // size).bit_length() - 1)
         return self._stream_draws(self._use_key("draws"), piece)
+
+    def _num_drawn(self) -> int:
+        """How many draws there are: as many as were sampled, where some were."""
+        first = next(iter(self._sampled.chains.values()), None)
+        return self.num_draws if first is None else int(np.prod(next(iter(first.draws.values())).shape[:2]))
+
+    def _chained_draws(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Working draws and sampler statistics, each (chains, draws, ...); independent draws in as many chains as divide."""
+        pieces = list(self._pieces_of_draws())
+        draws = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        total = len(draws["class_probs"])
+        chains = self._sampled.num_chains if self._sampled.chains else 1
+        if chains == 1 and not self._sampled.statistics():
+            chains = next(c for c in (4, 3, 2, 1) if total % c == 0)
+        chained = {name: value.reshape(chains, total // chains, *value.shape[1:]) for name, value in draws.items()}
+        return chained, self._sampled.statistics()
 
     def _stream_draws(self, key, piece: int) -> Iterator[dict[str, np.ndarray]]:
         pieces = exact.draws(self._posterior, self._stats.labels, key, self.num_draws, piece)
@@ -109,17 +200,38 @@ class FittedJoint(GenerativeBase):
             yield on_host(part)
 
     @float64
-    def _draw(self, key, num: int) -> dict[str, np.ndarray]:
+    def _exact_draws(self, key, num: int) -> dict[str, np.ndarray]:
+        """Independent draws of the class probabilities and of the blocks in closed form."""
         return on_host(next(exact.draws(self._posterior, self._stats.labels, key, num)))
+
+    def _draw(self, key, num: int) -> dict[str, np.ndarray]:
+        """`num` draws of all the parameters; of sampled blocks, some of those that there are."""
+        draws = self._exact_draws(key, num)
+        if self._sampled.chains:
+            rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
+            total = self._num_drawn()
+            pick = rng.choice(total, num, replace=num > total)
+            draws |= {name: value[pick] for name, value in self._sampled.flat(self._plain).items()}
+        return draws
+
+    @property
+    def diagnostics_(self) -> dict:
+        """What the engines said of each sampled block: divergences, R-hat and effective draws, or the trace of the bound."""
+        self._check_fitted_attribute()
+        if self._posterior is None or not self._sampled.chains:
+            raise AttributeError(f"{type(self).__name__} has no diagnostics_: nothing was sampled, the fit is exact.")
+        found = {name: chains.diagnostics for name, chains in self._sampled.chains.items()}
+        return found if len(self._prior_joint.blocks) > 1 else next(iter(found.values()))
 
     @property
     def log_evidence_(self) -> float:
         """log p(X, y), the parameters integrated out (a proper prior; not for method="mle")."""
         self._check_fitted_attribute()
-        known = self._method != "mle" and self._stats is not None
+        known = self._method != "mle" and _all_in_closed_form(self)
         if not known or not all(block.family.has_evidence() for block in self._prior_joint.blocks):
             raise AttributeError(
-                f"{type(self).__name__} has no log_evidence_ here: it needs method='map' or 'posterior' and a proper prior."
+                f"{type(self).__name__} has no log_evidence_ here: it needs method='map' or 'posterior', a proper prior, "
+                "and families whose evidence is known in closed form (with complete rows, for full covariances)."
             )
         with jax.enable_x64(True):
             return float(exact.log_evidence(self._prior_joint, self._stats))
@@ -164,6 +276,7 @@ class FittedJoint(GenerativeBase):
         new.priors_, new._draws, new._settings = fixed.fixed, None, new.get_params()
         return new
 
+    @available_if(_may_leave_one_out)
     @float64
     def loo_predict_proba(self) -> np.ndarray:
         """Class probabilities (n, K) of each training row by the model without that row, without refitting.
@@ -174,7 +287,7 @@ class FittedJoint(GenerativeBase):
         check_is_fitted(self)
         x, labels = checks.training_rows(self)
         checks.can_leave_one_out(self)
-        table = predict.leave_one_out(self._prior_joint, self._stats, x, labels, self._method)
+        _, table = predict.leave_one_out(self._prior_joint, self._stats, x, labels, self._method)
         checks.left_out(self, table, labels)
         return np.exp(table)
 

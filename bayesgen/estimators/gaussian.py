@@ -7,6 +7,7 @@ import numpy as np
 from bayesgen import tables
 from bayesgen.estimators import checks
 from bayesgen.estimators.docs import with_common
+from bayesgen.estimators.fitted import Fit
 from bayesgen.estimators.uses import GenerativeClassifierBase
 from bayesgen.families.gaussian import Gaussian
 from bayesgen.joint import Block, ClassPrior, Joint
@@ -69,7 +70,7 @@ class GaussianClassifier(GenerativeClassifierBase):
         estimator._plan = (("gaussian", None, family),)
         joint = Joint(ClassPrior(0.0, probs), (Block("gaussian", family),), len(classes), means.shape[1])
         params = {"class_probs": probs, "mean": means[order], family.covariance.key: np.asarray(cov, float)}
-        estimator._set_fitted(joint, None, None, params, params)
+        estimator._set_fitted(joint, None, Fit(None, joint.public(params), params))
         return estimator
 
     def _describe(self, feature_names) -> None:

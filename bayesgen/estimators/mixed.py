@@ -16,9 +16,13 @@ from bayesgen.estimators.uses import GenerativeClassifierBase
 from bayesgen.families.base import Family
 from bayesgen.families.bernoulli import Bernoulli
 from bayesgen.families.categorical import Categorical
+from bayesgen.families.gamma import Gamma
 from bayesgen.families.gaussian import Gaussian
+from bayesgen.families.lognormal import LogNormal
 from bayesgen.families.multinomial import Multinomial
+from bayesgen.families.negative_binomial import NegativeBinomial
 from bayesgen.families.poisson import Poisson
+from bayesgen.families.student_t import StudentT
 
 FAMILIES: dict[str, Callable[[], Family]] = {
     "gaussian": lambda: Gaussian("diag"),
@@ -26,6 +30,14 @@ FAMILIES: dict[str, Callable[[], Family]] = {
     "bernoulli": Bernoulli,
     "poisson": Poisson,
     "multinomial": Multinomial,
+    "lognormal": LogNormal,
+    "gamma": Gamma,
+    "studentt": StudentT,
+    "negativebinomial": NegativeBinomial,
+    # the same, written otherwise
+    "log_normal": LogNormal,
+    "student_t": StudentT,
+    "negative_binomial": NegativeBinomial,
 }
 
 
@@ -66,8 +78,9 @@ class MixedNB(BlocksClassifier):
     Parameters
     ----------
     columns : "auto" or dict {column: family}, default "auto"
-        The family of some columns, as a name ("gaussian", "categorical", "bernoulli", "poisson", "multinomial") or a Family;
-        the others are decided as by "auto". Columns are named, or given by position for arrays.
+        The family of some columns, as a name ("gaussian", "categorical", "bernoulli", "poisson", "multinomial",
+        "lognormal", "gamma", "studentt", "negativebinomial") or a Family; the others are decided as by "auto". Columns are
+        named, or given by position for arrays.
     {common}
 
     Attributes

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayesgen import outliers, predict, tables
 from bayesgen.estimators import checks
 from bayesgen.estimators.base import float64
+from bayesgen.estimators.diagnosed import Diagnosed
 from bayesgen.estimators.explain import Explains
 from bayesgen.estimators.fitted import KEPT_DRAWS
 from bayesgen.families.gaussian import Gaussian
@@ -21,7 +22,7 @@ INTERVAL_CELLS = 2**22  # probabilities held at once: draws x rows x classes
 SPARSE_CELLS = 2**22  # cells of sampled rows widened at once
 
 
-class GenerativeClassifierBase(Explains):
+class GenerativeClassifierBase(Explains, Diagnosed):
     """The uses of a fitted joint. Missing cells (NaN, None, pd.NA) are integrated out everywhere, exactly."""
 
     def __init__(
@@ -110,7 +111,7 @@ class GenerativeClassifierBase(Explains):
         return self._proba_draws(x)
 
     def _proba_draws(self, x) -> np.ndarray:
-        parts = [predict.proba_draws(self._density, draws, x) for draws in self._pieces_of_draws()]
+        parts = [predict.proba_draws(self._plain, draws, x) for draws in self._pieces_of_draws()]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @float64
@@ -125,7 +126,7 @@ class GenerativeClassifierBase(Explains):
         out = np.empty((2, x.shape[0], len(self.classes_)))
         # draws that are not kept are drawn again for every batch of rows: then take as many rows as memory allows
         cells = INTERVAL_CELLS if self._draw_numbers() * self.num_draws <= KEPT_DRAWS else 32 * INTERVAL_CELLS
-        step = max(16, cells // ((self.num_draws if self._posterior is not None else 1) * len(self.classes_)))
+        step = max(16, cells // ((self._num_drawn() if self._posterior is not None else 1) * len(self.classes_)))
         for start in range(0, x.shape[0], step):
             rows = slice(start, start + step)
             out[:, rows] = np.quantile(self._proba_draws(x[rows]), limits, axis=0)
@@ -283,7 +284,7 @@ class GenerativeClassifierBase(Explains):
             return self._schema.fill(X, filled, self.handle_unknown)
         keys = jax.random.split(self._use_key("impute", random_state), draws + 1)
         thetas = self._imputation_parameters(keys[0], draws)
-        tables_ = (predict.complete(self._density, thetas[i], x, codes, keys[i + 1])[0] for i in range(draws))
+        tables_ = (predict.complete(self._plain, thetas[i], x, codes, keys[i + 1])[0] for i in range(draws))
         return [self._schema.fill(X, table, self.handle_unknown) for table in tables_]
 
     def _imputation_parameters(self, key, m: int) -> list[dict[str, np.ndarray]]:

@@ -15,7 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.distributions import biject_to
 
+from bayesgen.families.cells import cell_logs, centre, column_law, is_discrete, peaks, row_logs
+from bayesgen.families.modes import mixture_mode
 from bayesgen.linalg import Cells, Shared
 
 Params = dict[str, Any]
@@ -80,8 +83,11 @@ class Family:
     [[-0.5, -0.3070000112056732], [0.0, 0.0]]
     """
 
+    # names of the axes of the public parameters, for ArviZ: "class", "feature", "feature_b", "category" have coordinates
     dims: ClassVar[dict[str, list[str]]] = {}
     kind: ClassVar[str] = "number"  # what a cell is: "number", "count", "binary" or "category" (codes 0, 1, ...)
+    domain: ClassVar[str] = "numbers"  # what cells may be, in words
+    support: ClassVar[Any] = None  # the same as a NumPyro constraint of single cells, where parameters do not matter
     takes_missing: ClassVar[bool] = True  # whether rows may have missing cells
     takes_sparse: ClassVar[bool] = False  # whether rows may come as a scipy.sparse matrix
 
@@ -102,53 +108,94 @@ class Family:
         """The density of one row under each class: batch shape (K,), event shape (p,)."""
         raise NotImplementedError(f"{type(self).__name__} must define distribution(params)")
 
+    @property
+    def closed_form(self) -> bool:
+        """Whether mle, map and posterior are known in closed form."""
+        return False
+
     # -- what follows from it
     def resolve(self, x: np.ndarray, r: Labels | np.ndarray) -> Family:
         """A copy with everything that is taken from the data filled in."""
         return self
 
     def log_prob(self, params: Params, x: jax.Array, cells: Cells | None = None) -> jax.Array:
-        """Log density (n, K) of each row under each class, missing (NaN) cells integrated out."""
+        """Log density (n, K) of each row under each class, missing (NaN) cells integrated out; −inf outside the support.
+
+        NaN for rows of which some cells are missing, where the columns depend on each other and the family does not say
+        how (see `integrates_missing`).
+        """
         if isinstance(cells, Shared):
             x = jnp.where(jnp.asarray(cells.observed), x, jnp.nan)
         if self.separable(params):
             return jnp.sum(self.cell_log_prob(params, x), -1)
-        density = self.distribution(params)
-        missing = jnp.isnan(x)[:, None, :]
-        value = jnp.where(missing, density.mean, x[:, None, :])
-        partly = jnp.any(missing, -1) & ~jnp.all(missing, -1)
-        whole = jnp.where(jnp.all(missing, -1), 0.0, density.log_prob(value))
-        return jnp.where(partly, jnp.nan, whole)
+        return row_logs(self.distribution(params), x)
 
     def separable(self, params: Params) -> bool:
         """Whether columns are independent within the class, so that the log density is a sum over them."""
-        density = self.distribution(params)
-        return isinstance(density, dist.Independent) and density.reinterpreted_batch_ndims == 1
+        return column_law(self.distribution(params)) is not None
 
     def cell_log_prob(self, params: Params, x: jax.Array) -> jax.Array:
         """Each column's part of the log density, (n, K, p), 0 for missing cells (where the family is separable)."""
-        density = self.distribution(params)
-        missing = jnp.isnan(x)[:, None, :]
-        value = jnp.where(missing, density.mean, x[:, None, :])
-        return jnp.where(missing, 0.0, density.base_dist.log_prob(value))
+        law = column_law(self.distribution(params))
+        assert law is not None, "asked of separable families only"
+        return cell_logs(law.support, law.log_prob, jnp.broadcast_to(x[:, None, :], (len(x), *law.batch_shape)))
+
+    def integrates_missing(self, params: Params) -> bool:
+        """Whether rows of which some cells are missing have a density."""
+        if not self.takes_missing:
+            return False
+        stated = type(self).log_prob is not Family.log_prob
+        return stated or self.separable(params) or self.distribution(params).event_shape == (1,)
+
+    def outside(self, x: np.ndarray) -> np.ndarray:
+        """Which cells (n, p) can never be, whatever the parameters; missing ones can."""
+        if self.support is None:
+            return np.zeros(np.shape(x), bool)
+        with np.errstate(invalid="ignore"):
+            return ~np.asarray(self.support(x)) & ~np.isnan(x)
 
     def sample(self, key: jax.Array, params: Params, y: jax.Array) -> jax.Array:
-        """One row (n, p) for each class label in y (n,)."""
+        """One row (n, p) for each class label in y (n,), of floats."""
         rows = self.distribution(params).sample(key, (y.shape[0],))
-        return rows[jnp.arange(y.shape[0]), y]
+        return rows[jnp.arange(y.shape[0]), y].astype(float)
 
     def condition(self, params: Params, x: jax.Array, cells: Cells | None = None) -> jax.Array:
-        """Each row with its missing cells at their mean given the others and the class: (n, K, p)."""
-        return jnp.where(jnp.isnan(x)[:, None, :], self._independent(params).mean, x[:, None, :])
+        """Each row with its missing cells at their mean given the others and the class: (n, K, p).
+
+        Where the mean does not exist, at the median; NaN where the distribution has no median either.
+        """
+        density = self._independent(params)
+        try:
+            middle = centre(density)
+        except NotImplementedError:
+            raise TypeError(f"{type(self).__name__}: its distribution has no mean; define condition.") from None
+        return jnp.where(jnp.isnan(x)[:, None, :], middle, x[:, None, :])
 
     def complete(self, key: jax.Array, params: Params, x: jax.Array, y: jax.Array, cells: Cells | None = None) -> jax.Array:
         """Each row with its missing cells drawn given the others and its class y (n,)."""
-        rows = self._independent(params).sample(key, (y.shape[0],))
-        return jnp.where(jnp.isnan(x), rows[jnp.arange(y.shape[0]), y], x)
+        self._independent(params)
+        return jnp.where(jnp.isnan(x), self.sample(key, params, y), x)
+
+    def fills_mode(self, params: Params) -> bool:
+        """Whether `fill` gives the mode, as discrete families do, and not the mean, which is linear in the shares."""
+        return is_discrete(self.distribution(params))
 
     def fill(self, params: Params, x: jax.Array, share: jax.Array, cells: Cells | None = None) -> jax.Array:
         """Each row with its missing cells at their mean (discrete families: mode), classes mixed by share (n, K)."""
-        return jnp.einsum("nk,nkd->nd", share, self.condition(params, x, cells))
+        if self.fills_mode(params):
+            return self._fill_modes(params, x, share)
+        # a class without a share has no say, even where its mean does not exist
+        means = jnp.where(share[:, :, None] > 0, self.condition(params, x, cells), 0.0)
+        return jnp.einsum("nk,nkd->nd", share, means)
+
+    def _fill_modes(self, params: Params, x: jax.Array, share: jax.Array) -> jax.Array:
+        density, separable = self._independent(params), self.separable(params)
+
+        def height(value):
+            logs = self.cell_log_prob(params, value) if separable else self.log_prob(params, value)[:, :, None]
+            return jnp.einsum("nk,nkp->np", share, jnp.exp(logs))
+
+        return jnp.where(jnp.isnan(x), mixture_mode(height, peaks(density), x.shape), x)
 
     def width(self, num_features: int) -> int:
         """Numbers per row and class that `fill` works on."""
@@ -164,7 +211,7 @@ class Family:
 
     def _independent(self, params: Params) -> dist.Distribution:
         density = self.distribution(params)
-        if density.event_shape != (1,) and not isinstance(density, dist.Independent):
+        if density.event_shape != (1,) and not self.separable(params):
             raise TypeError(f"{type(self).__name__}: columns are not independent; define condition and complete.")
         return density
 
@@ -198,6 +245,10 @@ class Conjugate(Family):
     def resolve_stats(self, stats) -> Conjugate:
         """`resolve`, from the statistics alone."""
         return self
+
+    @property
+    def closed_form(self) -> bool:
+        return True
 
     @property
     def drops_missing(self) -> bool:
@@ -263,9 +314,17 @@ class Conjugate(Family):
         """One draw of the parameters from `model`."""
         return self.working(handlers.seed(self.model, key)(num_classes, num_features))
 
+    def resample(self, key: jax.Array, params: Params, stats, num_classes: int, num_features: int) -> Params:
+        """A draw of the (working) parameters given the statistics of complete rows: a Gibbs step from `params`."""
+        return self.update(stats).draw(key, num_classes, num_features)
+
     def estimate(self, stats, method: str) -> Params:
         """The parameters of the fitted density: mle, map, or the posterior's predictive."""
         return self.update(stats).predictive() if method == "posterior" else getattr(self, method)(stats)
+
+    def without(self, rest) -> Conjugate:
+        """The family of a fit to the statistics that are left when a row is out: the prior's numbers stay."""
+        return self
 
     def left_out(self, stats, x: jax.Array, y: jax.Array, weight: jax.Array, method: str) -> jax.Array:
         """Log density (n, K) of each row by the fit without it: from the statistics less the row's own."""
@@ -273,7 +332,7 @@ class Conjugate(Family):
         def one(row, code, w):
             r = w * jax.nn.one_hot(code[None], len(jax.tree_util.tree_leaves(stats)[0]))
             rest = self.remove(stats, self.stats(row[None], r))
-            return self.log_prob(self.estimate(rest, method), row[None])[0]
+            return self.log_prob(self.without(rest).estimate(rest, method), row[None])[0]
 
         return jax.vmap(one)(x, y, weight)
 
@@ -284,3 +343,17 @@ def log_prior(family: Family, theta: Params, num_classes: int, num_features: int
     trace = handlers.trace(model).get_trace(num_classes, num_features)
     sites = [site for site in trace.values() if site["type"] == "sample"]
     return sum((jnp.sum(site["fn"].log_prob(site["value"])) for site in sites), jnp.zeros(()))
+
+
+def free_parameters(family: Family, num_classes: int, num_features: int) -> int:
+    """How many real numbers the parameters of `model` are worth: the dimension of their unconstrained space."""
+    free: list[int] = []
+
+    def count(key):
+        trace = handlers.trace(handlers.seed(family.model, key)).get_trace(num_classes, num_features)
+        for site in trace.values():
+            if site["type"] == "sample" and not site["is_observed"]:
+                free.append(int(np.prod(biject_to(site["fn"].support).inverse_shape(jnp.shape(site["value"])))))
+
+    jax.eval_shape(count, jax.random.key(0))  # shapes are enough
+    return sum(free)

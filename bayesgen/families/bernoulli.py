@@ -40,6 +40,7 @@ class Bernoulli(Counting):
     ([[1.0]], [[0.75]])
     """
 
+    dims: ClassVar[dict[str, list[str]]] = {"prob": ["class", "feature"]}
     kind: ClassVar[str] = "binary"
 
     def shapes(self) -> tuple:

@@ -47,6 +47,7 @@ class Categorical(Counting):
     """
 
     sizes: Any = static(default=None)
+    dims: ClassVar[dict[str, list[str]]] = {"prob": ["class", "feature", "category"]}
     kind: ClassVar[str] = "category"
     takes_sparse: ClassVar[bool] = False
 

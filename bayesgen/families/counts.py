@@ -141,6 +141,9 @@ class Counting(Conjugate):
     def separable(self, params: Params) -> bool:
         return True
 
+    def fills_mode(self, params: Params) -> bool:
+        return True
+
     def complete(self, key, params: Params, x, y, cells=None):
         return jnp.where(jnp.isnan(x), self.sample(key, params, y), x)
 

@@ -19,14 +19,16 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 
 from bayesgen.covariance import STRUCTURES
 from bayesgen.covariance_base import Covariance
+from bayesgen.families import pooling as pools
 from bayesgen.families.base import BATCH_ROWS, Conjugate, Labels, Params, static
 from bayesgen.improper import Flat
-from bayesgen.moments import Moments
+from bayesgen.moments import Moments, namespace
 
 
 @partial(
@@ -93,6 +95,9 @@ class Gaussian(Conjugate):
         Divide by n_k − 1 (n − K when tied) instead of n_k (n) in the maximum-likelihood fit.
     ridge : float
         Added to the variances of the maximum-likelihood and MAP fits.
+    pooling : bool
+        Class means are drawn towards their common centre: μ_k ~ N(m, T), m and T learnt (see `families.pooling`). Under
+        method="posterior" only, by Gibbs sampling or NUTS. It pays where classes are many and rows of each are few.
 
     Examples
     --------
@@ -108,14 +113,28 @@ class Gaussian(Conjugate):
     prior: Any = "auto"
     unbiased: bool = static(default=False)
     ridge: Any = 0.0
+    pooling: bool = static(default=False)
 
     def __post_init__(self):
         if isinstance(self.covariance, str):
             object.__setattr__(self, "covariance", STRUCTURES[self.covariance])
 
+    @property
+    def dims(self) -> dict[str, list[str]]:  # type: ignore[override]
+        """Names of the axes of the public parameters."""
+        axes = [] if self.tied else ["class"]
+        names = {"mean": ["class", "feature"], self.covariance.key: [*axes, *self.covariance.axes]}
+        return names | {"pool_mean": ["feature"], pools.public_key(self.covariance): list(self.covariance.axes)}
+
     # -- the model
+    @property
+    def closed_form(self) -> bool:
+        return not self.pooling
+
     def model(self, num_classes: int, num_features: int) -> Params:
         prior = self.prior
+        if self.pooling:
+            return pools.model(self.covariance, self.tied, prior, num_classes)
         precision_prior = self.covariance.precision_prior(prior.df, prior.scale, prior.proper)
         if self.tied:
             precision = numpyro.sample("precision", precision_prior)
@@ -138,7 +157,8 @@ class Gaussian(Conjugate):
         return params[key] if key in params else self.covariance.invert(params["precision"])
 
     def working(self, params: Params) -> Params:
-        return {"mean": params["mean"], self.covariance.key: self._cov(params)}
+        pool = pools.working(self.covariance, params) if self.pooling else {}
+        return {"mean": params["mean"], self.covariance.key: self._cov(params)} | pool
 
     def sites(self, params: Params) -> Params:
         return {"mean": params["mean"], "precision": self.covariance.invert(params[self.covariance.key])}
@@ -235,6 +255,15 @@ class Gaussian(Conjugate):
         )
         return dataclasses.replace(self, prior=posterior)
 
+    def resample(self, key, params: Params, stats: Moments, num_classes: int, num_features: int) -> Params:
+        if not self.pooling:
+            return super().resample(key, params, stats, num_classes, num_features)
+        # a sweep starts from the means; at first those of the rows, where there are some
+        seen = self.covariance.column(jnp.asarray(stats.weight)) > 0
+        mean = jnp.where(seen, stats.mean, self.prior.mean) if params is None else params["mean"]
+        hyper = Gaussian(self.covariance, False, self.prior)
+        return self.working(pools.sweep(hyper, self.covariance, self.tied, self.prior, key, mean, stats))
+
     def predictive(self) -> Params:
         prior, structure = self.prior, self.covariance
         df = structure.predictive_df(prior.df, prior.mean.shape[-1])
@@ -250,11 +279,25 @@ class Gaussian(Conjugate):
         return {"mean": self.prior.mean, "precision": precision}
 
     def has_evidence(self) -> bool:
-        return not self.prior.flat and self.prior.proper
+        return not self.prior.flat and self.prior.proper and not self.pooling
 
     def resolve_stats(self, stats: Moments) -> Gaussian:
         rule = AutoPrior() if isinstance(self.prior, str) else self.prior
         return dataclasses.replace(self, prior=rule.resolve(self.covariance, stats))
+
+    def resolve(self, x, r):
+        if self.drops_missing or not np.isnan(np.asarray(x)).any():
+            return super().resolve(x, r)
+        # a full covariance has no moments of rows with gaps; the prior asks for those of each column only
+        cells = Gaussian("diag").stats(x, r)
+        auto = isinstance(self.prior, str)
+        prior = AutoPrior().of_cells(self.covariance, cells) if auto else self.prior.resolve(self.covariance, cells)
+        return dataclasses.replace(self, prior=prior)
+
+    def without(self, rest: Moments) -> Gaussian:
+        """A prior that is made of the rows is made again of those that are left."""
+        made = isinstance(self.prior, Shrinkage)
+        return dataclasses.replace(self, prior=self.prior.numbers(rest)) if made else self
 
     @property
     def drops_missing(self) -> bool:
@@ -267,11 +310,16 @@ class AutoPrior:
     """Weak and scale-aware: m the grand mean worth 0.01 rows, one pseudo-row of the pooled within-class variances."""
 
     def resolve(self, structure: Covariance, stats: Moments) -> NormalWishart:
-        mean, variance = column_scales(structure, stats)
+        return self.of_cells(structure, structure.cells(stats))
+
+    def of_cells(self, structure: Covariance, cells: Moments) -> NormalWishart:
+        """From the moments of each column for itself."""
+        mean, variance = column_scales(STRUCTURES["diag"], cells)
         df, scale = structure.auto_prior(variance)
-        return NormalWishart(mean, 0.01, df, scale).resolve(structure, stats)
+        return NormalWishart(mean, 0.01, df, scale).resolve(structure, cells)
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["alpha", "gamma"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Shrinkage:
     """The prior of regularised discriminant analysis: a flat mean and a Wishart whose map is
@@ -285,15 +333,17 @@ class Shrinkage:
     gamma: float
 
     def resolve(self, structure: Covariance, stats: Moments) -> NormalWishart:
-        weight, scatter = np.asarray(stats.weight), np.asarray(stats.scatter)
-        d = scatter.shape[-1]
-        pooled = scatter.sum(0) / weight.sum()
-        target = self.gamma * pooled + (1 - self.gamma) * np.trace(pooled) / d * np.eye(d)
+        return self.numbers(stats).resolve(structure, stats)
+
+    def numbers(self, stats: Moments) -> NormalWishart:
+        """The prior's numbers; traceable."""
+        xp, d = namespace(stats.weight), stats.scatter.shape[-1]
+        pooled = stats.scatter.sum(0) / stats.weight.sum()
+        target = self.gamma * pooled + (1 - self.gamma) * xp.trace(pooled) / d * np.eye(d)
         # α = 0 is a Wishart of infinite weight; 1e-15 is that to the last bit of α Σ̂_k + (1 − α) {...}.
-        alpha = max(self.alpha, 1e-15)
-        excess = weight * (1 - alpha) / alpha
-        numbers = NormalWishart(0.0, 0.0, d + 1 + excess, excess[:, None, None] * target)
-        return numbers.resolve(structure, stats)
+        alpha = xp.maximum(self.alpha, 1e-15)
+        excess = stats.weight * (1 - alpha) / alpha
+        return NormalWishart(np.zeros(d), 0.0, d + 1 + excess, excess[:, None, None] * target)
 
 
 def column_scales(structure: Covariance, stats: Moments) -> tuple[np.ndarray, np.ndarray]:

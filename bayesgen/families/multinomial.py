@@ -47,6 +47,7 @@ class Multinomial(Counting):
     """
 
     total: Any = None
+    dims: ClassVar[dict[str, list[str]]] = {"prob": ["class", "feature"]}
     kind: ClassVar[str] = "count"
     takes_missing: ClassVar[bool] = False
 

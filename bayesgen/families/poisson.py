@@ -9,7 +9,6 @@ Gamma-Poisson (negative binomial).
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -22,11 +21,11 @@ from scipy import sparse
 
 from bayesgen.families.base import Labels, Params, static
 from bayesgen.families.counts import Counting, Counts, indicator, row_sums, row_totals, seen, sparse_logs
+from bayesgen.families.modes import Peaks, mixture_mode
 from bayesgen.improper import ImproperGamma
 from bayesgen.special import dot_logs, log_factorial, log_rising
 
 CHUNK = 2**21  # stored cells x classes at a time
-EVERY_VALUE = 512  # up to this range of rates the mode of a mixture is found by trying every value
 
 
 class Poisson(Counting):
@@ -49,6 +48,7 @@ class Poisson(Counting):
 
     beta: Any = 1.0
     proper: bool = static(default=True)  # False: β = 0, a flat tail, accepted where the data make the posterior proper
+    dims: ClassVar[dict[str, list[str]]] = {"rate": ["class", "feature"]}
     kind: ClassVar[str] = "count"
 
     def gamma(self) -> tuple:
@@ -110,9 +110,7 @@ class Poisson(Counting):
         def height(value):
             return jnp.einsum("nk,nkp->np", share, jnp.exp(self.cell_log_prob(params, value)))
 
-        narrow = jnp.max(modes.max(0) - modes.min(0)) <= EVERY_VALUE
-        best = jax.lax.cond(narrow, partial(_best_of_all, height), partial(_best_near, height), modes, spread, x)
-        return jnp.where(jnp.isnan(x), best, x)
+        return jnp.where(jnp.isnan(x), mixture_mode(height, Peaks(modes, spread), x.shape), x)
 
     # -- statistics
     def sums(self, x, r):
@@ -200,47 +198,3 @@ class Poisson(Counting):
         absent = self._absent(params)
         rest = absent.sum(1) - row_sums(absent[:, x.indices].T, x.indptr)
         return self._here(params, x) - log_factorial(x.data)[:, None], rest, "(absent)"
-
-
-def _climb(height, start, candidates, count):
-    """The highest of `start` (value, height) and of candidates(0), ..., candidates(count − 1)."""
-
-    def better(i, best):
-        value, top = best
-        here = candidates(i)
-        now = height(here)
-        return jnp.where(now > top, here, value), jnp.maximum(now, top)
-
-    return jax.lax.fori_loop(0, count, better, start)
-
-
-def _best_of_all(height, modes, spread, x):
-    """The mode of the mixture by trying every value between the smallest and the largest mode of the classes."""
-    low, high = modes.min(0), modes.max(0)
-    start = jnp.broadcast_to(low, x.shape), jnp.full(x.shape, -1.0)
-    count = jnp.max(high - low).astype(int) + 1
-    return _climb(height, start, lambda i: jnp.broadcast_to(jnp.minimum(low + i, high), x.shape), count)[0]
-
-
-def _best_near(height, modes, spread, x):
-    """The same where rates lie far apart: up the hill from the mode of each class, with finer and finer steps."""
-    offset = jnp.arange(-4.0, 5.0)
-
-    def around(state):
-        value, top, size, left = state
-        value, top = _climb(height, (value, top), lambda i: jnp.maximum(value + size * offset[i], 0.0), 9)
-        return value, top, jnp.maximum(jnp.ceil(size / 4), 1.0), left - 1
-
-    def from_class(k, best):
-        size = jnp.broadcast_to(jnp.maximum(jnp.ceil(spread[k] / 4), 1.0), x.shape)
-        start = jnp.broadcast_to(modes[k], x.shape)
-        value, top = start, height(start)
-        for _ in range(2):  # the hill's top may be more than a standard deviation away
-            value, top = _climb(height, (value, top), lambda i, v=value: jnp.maximum(v + size * offset[i], 0.0), 9)
-        # each round leaves a fourth of the step, and the last has steps of 1
-        rounds = jnp.ceil(jnp.log(jnp.max(size)) / jnp.log(4.0)).astype(int) + 2
-        value, top, *_ = jax.lax.while_loop(lambda state: state[3] > 0, around, (value, top, size, rounds))
-        return jnp.where(top > best[1], value, best[0]), jnp.maximum(top, best[1])
-
-    nothing = jnp.zeros(x.shape), jnp.full(x.shape, -1.0)
-    return jax.lax.fori_loop(0, modes.shape[0], from_class, nothing)[0]

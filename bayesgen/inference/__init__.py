@@ -1,1 +1,5 @@
-"""Engines: joint model and data in, draws of the parameters out."""
+"""Engines: joint model and data in, parameters or draws out."""
+
+from bayesgen.inference.settings import NUTS, SVI, Gibbs, Laplace
+
+__all__ = ["NUTS", "SVI", "Gibbs", "Laplace"]

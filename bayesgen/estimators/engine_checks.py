@@ -1,0 +1,204 @@
+"""Errors about engines, and about families and rows that an engine cannot serve: what, where, and what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpyro import handlers
+
+from bayesgen import predict, tables
+from bayesgen.estimators.checks import choice, column, label, number, whole
+from bayesgen.families.base import Conjugate, Family
+from bayesgen.families.contract import check_contract
+from bayesgen.families.gaussian import Gaussian, Shrinkage
+from bayesgen.inference import target
+from bayesgen.inference.settings import ENGINES, NUTS, SVI, Gibbs, Laplace, name_of
+from bayesgen.inference.variational import GUIDES
+
+NAMES = ("auto", "exact", *ENGINES)
+
+
+def argument(estimator) -> None:
+    """`engine=`: a name, or an engine's settings."""
+    engine = estimator.engine
+    if not isinstance(engine, NUTS | Gibbs | SVI | Laplace):
+        choice("engine", engine, NAMES, "or settings such as bayesgen.inference.NUTS(target_accept=0.95)")
+    sampled = name_of(engine) not in ("auto", "exact")
+    if sampled and estimator.method != "posterior":
+        raise ValueError(
+            f"engine={name_of(engine)!r} samples a posterior, but method={estimator.method!r}: use method='posterior', or "
+            "engine='auto'."
+        )
+    if isinstance(engine, NUTS | Gibbs):
+        _chains(engine, estimator.num_draws)
+    if isinstance(engine, NUTS):
+        number("target_accept", engine.target_accept, 0.5, 0.9999)
+        whole("max_tree_depth", engine.max_tree_depth, low=1)
+    if isinstance(engine, Gibbs):
+        whole("thin", engine.thin, low=1)
+    if isinstance(engine, SVI):
+        choice("guide", engine.guide, tuple(GUIDES))
+        whole("steps", engine.steps, low=1)
+        whole("batch_rows", engine.batch_rows, low=1)
+        number("step_size", engine.step_size, low=0.0)
+
+
+def _chains(engine, num_draws: int) -> None:
+    whole("warmup", engine.warmup, low=1 if isinstance(engine, NUTS) else 0)
+    if engine.chains is None:
+        return
+    whole("chains", engine.chains, low=1)
+    if num_draws % engine.chains:
+        raise ValueError(f"num_draws={num_draws} draws cannot be shared out among {engine.chains} chains of equal length.")
+
+
+def contract(family, d: int, num_classes: int) -> None:
+    """A family that was written elsewhere: its two methods, and the shapes of what they give."""
+    if not isinstance(family, Family) or not type(family).__module__.startswith("bayesgen."):
+        check_contract(family, num_classes, d)
+
+
+def trainable_rows(block, x, estimator) -> None:
+    """Rows that a block's family cannot be trained on."""
+    family = block.family
+    rows = block.take_host(x)
+    if tables.is_sparse(rows):
+        return
+    if isinstance(family, Gaussian) and not family.drops_missing and predict.has_missing(rows):
+        _full_covariance_with_gaps(block, rows, estimator)
+    if not isinstance(family, Conjugate):
+        _inside(block, rows, estimator)
+
+
+def _full_covariance_with_gaps(block, rows: np.ndarray, estimator) -> None:
+    able = estimator.method == "posterior" and name_of(estimator.engine) != "exact"
+    if able and not isinstance(block.family.prior, Shrinkage) and hasattr(estimator, "_plan") and not _streaming(estimator):
+        return
+    missing = np.isnan(rows)
+    j = int(np.argmax(missing.sum(0)))
+    raise ValueError(
+        f"Input X contains NaN: {int(missing.any(1).sum())} of {len(rows)} rows have missing cells (most in "
+        f"{column(estimator._schema, block.column(j))}: {int(missing[:, j].sum())}). A full covariance is trained on them "
+        "by method='posterior' in one fit only (engine 'auto', 'gibbs' or 'nuts'; not RDA): otherwise drop these rows, or "
+        "use GaussianNB or covariance='diag' or 'spherical', which train on the observed cells. At predict time missing "
+        "cells are fine."
+    )
+
+
+def _streaming(estimator) -> bool:
+    """Whether rows are added to, or taken from, a fit that exists."""
+    return hasattr(estimator, "params_")
+
+
+def _inside(block, rows: np.ndarray, estimator) -> None:
+    """Cells outside of the family's support have density 0 under every parameter."""
+    outside = np.asarray(block.family.outside(rows)) & ~np.isnan(rows)
+    if outside.any():
+        i, j = np.argwhere(outside)[0]
+        name = type(block.family).__name__
+        raise ValueError(
+            f"{column(estimator._schema, block.column(j))} has {rows[i, j]:g} in row {i} ({int(outside[:, j].sum())} such "
+            f"cells), but {name} is a law of {block.family.domain}: choose another family for the column, or transform it."
+        )
+
+
+def able(joint, stats, chosen: dict[str, str], x, labels, estimator) -> None:
+    """Whether each block's engine can do what is asked."""
+    for block, part in zip(joint.blocks, stats.blocks, strict=True):
+        engine, family = chosen[block.name], block.family
+        name = type(family).__name__
+        if estimator.method != "posterior" and getattr(family, "pooling", False):
+            raise ValueError(
+                f"method={estimator.method!r} is not defined for class means that are pooled: their joint density says "
+                "little of where the mass is. Use method='posterior'."
+            )
+        if engine == "exact" and estimator.method == "posterior":
+            continue
+        if name_of(estimator.engine) == "exact" and engine != "exact":
+            raise ValueError(
+                f"engine='exact': the {'posterior' if estimator.method == 'posterior' else estimator.method} of the {name} "
+                "family is not known in closed form here. Use engine='auto'."
+            )
+        if engine == "gibbs" and not isinstance(family, Conjugate):
+            raise ValueError(
+                f"engine='gibbs' needs families that are conjugate given complete rows, and {name} is not. Use "
+                "engine='auto' or 'nuts'."
+            )
+        if estimator.method == "posterior" and x is not None and tables.is_sparse(x):
+            raise ValueError(f"engine={engine!r} needs dense rows: give X.toarray(), or use engine='exact'.")
+        if part == ():
+            _has_data(block, x, labels, estimator)
+
+
+def _has_data(block, x, labels, estimator) -> None:
+    """Without a proper prior every class needs observed cells in every column."""
+    improper = [] if estimator.method == "mle" else _improper_sites(block, labels.num_classes, x.shape[1])
+    if estimator.method != "mle" and not improper:
+        return
+    rows, weight = block.take_host(x), np.ones(len(x)) if labels.weight is None else labels.weight
+    seen = ~np.isnan(rows) & (weight > 0)[:, None]
+    count = np.stack([np.bincount(labels.codes, column, labels.num_classes) for column in seen.T], 1)
+    if (count <= 0).any():
+        k, j = np.argwhere(count <= 0)[0]
+        what = "method='mle' has no prior" if estimator.method == "mle" else f"the prior of {improper[0]!r} is improper"
+        raise ValueError(
+            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, block.column(j))}, and {what}: "
+            f"nothing says what its {type(block.family).__name__} parameters are. State a proper prior"
+            + (" (method='map')" if estimator.method == "mle" else "")
+            + ", or drop the class or the column."
+        )
+
+
+def _improper_sites(block, num_classes: int, num_features: int) -> list[str]:
+    """Sites of the family's model whose prior has no finite mass."""
+    with handlers.trace() as trace, handlers.seed(rng_seed=0):
+        block.family.model(num_classes, block.num_features(num_features))
+    sites = {name: site["fn"] for name, site in trace.items() if site["type"] == "sample"}
+    return [name for name, law in sites.items() if "Improper" in _law(law) or _law(law) == "Flat"]
+
+
+def _law(law) -> str:
+    """The name of a distribution, without what was wrapped around it."""
+    while hasattr(law, "base_dist"):
+        law = law.base_dist
+    return type(law).__name__
+
+
+def whole_weights(rows: np.ndarray, labels) -> None:
+    """A row of weight w is w rows with gaps of their own: there is no half row to fill in."""
+    if labels.weight is None:
+        return
+    gaps = np.isnan(rows).any(1)
+    weight = np.asarray(labels.weight)[gaps]
+    if not (weight == np.floor(weight)).all():
+        raise ValueError(
+            "sample_weight has fractions on rows with missing cells, which Gibbs sampling cannot fill in: use "
+            "engine='nuts', or whole weights."
+        )
+
+
+def no_start(block, task: target.Problem, start: np.ndarray, reason: str, estimator) -> ValueError:
+    """The density is not finite wherever the search starts: say where."""
+    where = _first_bad_cell(block, task, start, estimator)
+    return ValueError(
+        f"The density of the {type(block.family).__name__} block is not finite at any of the points that the search starts "
+        f"from: {reason}{where}. Check that the cells lie in the family's support, that `model` states a prior on the scale "
+        "of the data, and that `distribution` gives finite log densities."
+    )
+
+
+def _first_bad_cell(block, task: target.Problem, start: np.ndarray, estimator) -> str:
+    if not isinstance(task.data, target.Rows):
+        return ""
+    params = target.evaluate(task, target.unflatten(task, start)).params
+    rows = task.data
+    table = np.asarray(task.family.log_prob(params, rows.x))[np.arange(len(rows.codes)), rows.codes]
+    bad = np.flatnonzero(~np.isfinite(table) & (rows.weight > 0))
+    if not len(bad):
+        return ""
+    i = int(bad[0])
+    columns = range(rows.x.shape[1])
+    if task.family.separable(params):
+        cells = np.asarray(task.family.cell_log_prob(params, rows.x[i : i + 1]))[0, rows.codes[i]]
+        columns = np.flatnonzero(~np.isfinite(cells))[:1]
+    names = ", ".join(column(estimator._schema, block.column(j)) for j in list(columns)[:3])
+    return f" (row {i}, class {label(estimator, rows.codes[i])}, {names}: log density {table[i]:g})"

@@ -1,0 +1,215 @@
+"""What engines work on: the parameters of one block, given data, as a density over unconstrained coordinates.
+
+A problem is anything with a `model()`: a NumPyro model of parameters whose factor "likelihood" holds the data, and which
+returns the parameters. It is a pytree, so that engines compile once per shape. Two densities are asked of it:
+
+    with the Jacobian       log p(u, D), u the unconstrained coordinates: what NUTS, SVI and Laplace need
+    without                 log p(θ(u), D): its maximum over u is the map in the stated parametrisation
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from numpyro import handlers
+from numpyro.distributions.transforms import biject_to
+
+from bayesgen.families.base import BATCH_ROWS, Conjugate, Family, Labels, Params
+from bayesgen.linalg import Shared
+from bayesgen.programs import jit
+
+LIKELIHOOD = "likelihood"
+PRIOR_DRAWS = 32  # behind the median that a search starts from
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["x", "codes", "weight", "count"], meta_fields=["complete"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows with their class codes and weights; those of weight 0 fill up to a power of two, to compile less."""
+
+    x: Any  # (n, p)
+    codes: Any  # (n,)
+    weight: Any  # (n,)
+    count: Any  # how many are rows
+    complete: bool
+
+    @classmethod
+    def of(cls, x: np.ndarray, labels: Labels) -> Rows:
+        n = len(x)
+        size = max(64, 1 << max(n - 1, 0).bit_length())
+        weight = np.ones(n) if labels.weight is None else np.asarray(labels.weight, float)
+        first = np.zeros(size - n, int)  # any row will do
+        rows = np.concatenate([np.arange(n), first]) if n else first
+        padded = np.asarray(x, float)[rows] if n else np.zeros((size, x.shape[1]))
+        codes = np.asarray(labels.codes)[rows] if n else first
+        weights = np.append(weight, np.zeros(size - n))
+        return cls(padded, codes.astype(np.int32), weights, np.int64(n), not np.isnan(x).any())
+
+    def log_likelihood(self, family: Family, params: Params) -> jax.Array:
+        """Σ_i w_i log f(x_i | y_i), in batches whose gradients are computed again rather than kept."""
+        cells = Shared(np.ones(self.x.shape[-1], bool)) if self.complete else None
+
+        @jax.checkpoint
+        def batch(total, rows):
+            x, codes, weight = rows
+            own = jnp.take_along_axis(family.log_prob(params, x, cells), codes[:, None], 1)[:, 0]
+            return total + jnp.sum(jnp.where(weight > 0, weight * jnp.where(weight > 0, own, 0.0), 0.0)), None
+
+        size = min(BATCH_ROWS, len(self.codes))
+        parts = [jnp.reshape(leaf, (-1, size, *jnp.shape(leaf)[1:])) for leaf in (self.x, self.codes, self.weight)]
+        return jax.lax.scan(batch, jnp.zeros(()), parts)[0]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["family", "data"], meta_fields=["num_classes", "num_features"])
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """The parameters of one block given its data: sufficient statistics where the family has them, else `Rows`."""
+
+    family: Any
+    data: Any
+    num_classes: int
+    num_features: int
+
+    def model(self) -> Params:
+        params = self.family.model(self.num_classes, self.num_features)
+        numpyro.factor(LIKELIHOOD, self.log_likelihood(params))
+        return params
+
+    def log_likelihood(self, params: Params) -> jax.Array:
+        if isinstance(self.data, Rows):
+            return self.data.log_likelihood(self.family, params)
+        return self.family.log_likelihood(params, self.data)
+
+    def working(self, params: Params) -> Params:
+        """The parameters in the form that densities are computed from."""
+        return self.family.working(params)
+
+
+class Point(NamedTuple):
+    """What the model says at one value of its coordinates."""
+
+    params: Params
+    log_prior: jax.Array
+    log_likelihood: jax.Array
+    log_jacobian: jax.Array
+
+
+def evaluate(problem, u: Params) -> Point:
+    """The model at unconstrained coordinates u, one array per site."""
+    jacobian = []
+
+    def place(site):
+        if site["type"] != "sample" or site["is_observed"]:
+            return None
+        transform = biject_to(site["fn"].support)  # looked up here: a support may depend on sites before it
+        raw = u[site["name"]]
+        value = transform(raw)
+        jacobian.append(jnp.sum(transform.log_abs_det_jacobian(raw, value)))
+        return value
+
+    # blocked: a caller may itself be a model
+    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=place):
+        params = problem.model()
+    logs = {name: _log_prob(site) for name, site in trace.items() if site["type"] == "sample"}
+    likelihood = logs.pop(LIKELIHOOD)
+    return Point(params, sum(logs.values(), jnp.zeros(())), likelihood, sum(jacobian, jnp.zeros(())))
+
+
+def _log_prob(site) -> jax.Array:
+    total = jnp.sum(site["fn"].log_prob(site["value"]))
+    return total if site["scale"] is None else total * site["scale"]
+
+
+def _sites(problem, values: Params | None = None) -> dict[str, dict]:
+    """The sites of the model that are to be inferred, drawn from the prior or at given values."""
+    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(data=values or {}):
+        problem.model()
+    return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+
+def shapes(problem) -> dict[str, tuple[int, ...]]:
+    """The shape of each site's unconstrained coordinates."""
+    found: dict[str, tuple[int, ...]] = {}
+
+    def look(p):
+        for name, site in _sites(p).items():
+            found[name] = tuple(biject_to(site["fn"].support).inverse_shape(jnp.shape(site["value"])))
+        return 0
+
+    jax.eval_shape(look, problem)
+    return found
+
+
+def unflatten(problem, flat: jax.Array) -> Params:
+    """Coordinates of each site from one vector."""
+    out, start = {}, 0
+    for name, shape in shapes(problem).items():
+        size = int(np.prod(shape))
+        out[name] = flat[start : start + size].reshape(shape)
+        start += size
+    return out
+
+
+def dimension(problem) -> int:
+    return sum(int(np.prod(shape)) for shape in shapes(problem).values())
+
+
+def log_density(problem, flat: jax.Array, *, prior: bool = True, jacobian: bool = True) -> jax.Array:
+    """log p(D | θ), with the prior's density and the Jacobian of the coordinates on request."""
+    point = evaluate(problem, unflatten(problem, flat))
+    total = point.log_likelihood
+    if prior:
+        total = total + point.log_prior
+    return total + point.log_jacobian if jacobian else total
+
+
+@jit
+def constrained(problem, flats: jax.Array) -> Params:
+    """The parameters, as densities need them, at each of several vectors of coordinates (leading axis)."""
+    return jax.lax.map(lambda flat: problem.working(evaluate(problem, unflatten(problem, flat)).params), flats)
+
+
+# -- where to start
+def coordinates(problem, values: Params) -> jax.Array:
+    """One vector of coordinates from values of the sites."""
+    sites = _sites(problem, values)
+    parts = [jnp.ravel(biject_to(s["fn"].support).inv(s["value"])) for s in sites.values()]
+    return jnp.concatenate(parts) if parts else jnp.zeros(0)
+
+
+@jit
+def _prior_median(problem, key) -> jax.Array:
+    def one(key):
+        with handlers.seed(rng_seed=key):
+            return coordinates(problem, {n: s["value"] for n, s in _prior_sites(problem).items()})
+
+    drawn = jax.vmap(one)(jax.random.split(key, PRIOR_DRAWS))
+    return jnp.nan_to_num(jnp.median(drawn, 0), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _prior_sites(problem) -> dict[str, dict]:
+    with handlers.trace() as trace:
+        problem.family.model(problem.num_classes, problem.num_features)
+    return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+
+@jit
+def _conjugate_start(problem) -> jax.Array:
+    return coordinates(problem, problem.family.update(problem.data).centre())
+
+
+def starts(problem, key: jax.Array, count: int) -> np.ndarray:
+    """Vectors to search from: the closed form's centre where there is one; else the prior's median, 0, and at random."""
+    family = problem.family
+    if isinstance(family, Conjugate) and family.closed_form and not isinstance(problem.data, Rows):
+        return np.asarray(_conjugate_start(problem))[None]
+    first = np.asarray(_prior_median(problem, key))
+    size = len(first)
+    others = np.asarray(jax.random.uniform(jax.random.fold_in(key, 1), (max(count - 2, 0), size), minval=-2, maxval=2))
+    return np.concatenate([first[None], np.zeros((1, size)), others])[: max(count, 1)]
