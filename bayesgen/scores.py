@@ -79,10 +79,11 @@ def psis(log_lik: np.ndarray, leaving: np.ndarray, efficiency: float = 1.0) -> d
     leaving (n,): how much of a row's likelihood goes with it; 1, or less for rows of less weight.
     """
     log_ratio = -leaving[:, None] * log_lik
-    logs, shape = smoothed(log_ratio, efficiency)
-    elpd = logsumexp(logs + log_lik, axis=1)
-    lppd = logsumexp(log_lik, axis=1) - np.log(log_lik.shape[1])
-    bad = ~(shape <= BAD_K) & (np.ptp(log_ratio, axis=1) > EVEN)
+    with np.errstate(invalid="ignore"):  # draws under which a row is impossible
+        logs, shape = smoothed(log_ratio, efficiency)
+        elpd = logsumexp(logs + log_lik, axis=1)
+        lppd = logsumexp(log_lik, axis=1) - np.log(log_lik.shape[1])
+        bad = ~(shape <= BAD_K) & ~(np.ptp(log_ratio, axis=1) <= EVEN)
     return {"elpd": elpd, "p": lppd - elpd, "bad": bad, "logs": logs}
 
 

@@ -211,6 +211,27 @@ def test_replicated_tables_follow_the_draws(lda):
     assert not np.array_equal(few["x"].values, lda.to_arviz(False, 2, random_state=7)["posterior_predictive"]["x"].values)
 
 
+def test_statistics_of_the_sampler(lda, monkeypatch):
+    draws = lda._chained_draws()[0]
+    statistics = {"diverging": np.arange(100).reshape(4, 25) % 10 == 0, "lp": np.arange(100.0).reshape(4, 25)}
+    monkeypatch.setattr(LDA, "_chained_draws", lambda self: (draws, statistics))
+    data = lda.to_arviz(log_likelihood=False)
+    assert data["sample_stats"]["diverging"].dims == ("chain", "draw") and int(data["sample_stats"]["diverging"].sum()) == 10
+    az.plot_trace(data)
+    matplotlib.pyplot.close("all")
+
+
+def test_efficiency_of_dependent_draws():
+    """Of a first-order autoregression with correlation ρ it is (1 − ρ)/(1 + ρ)."""
+    noise = np.random.default_rng(0).normal(size=(4, 2000, 3))
+    chain = noise.copy()
+    for t in range(1, 2000):
+        chain[:, t] = 0.6 * chain[:, t - 1] + 0.8 * noise[:, t]
+    for values, expected in ((noise, 1.0), (chain, 0.25)):
+        found = arviz_data.efficiency({"class_probs": (("chain", "draw", "class"), values)})
+        np.testing.assert_allclose(found, expected, rtol=0.2)
+
+
 def test_sparse_rows_and_weights():
     weight = np.arange(N) % 3 + 1.0
     dense = MultinomialNB(**SETTINGS).fit(COUNTS, CLASS, sample_weight=weight).to_arviz()

@@ -30,6 +30,7 @@ from bayesgen.families import (
     static,
 )
 from bayesgen.families.base import log_prior
+from bayesgen.families.modes import Peaks, mixture_mode
 
 NAN, INF = np.nan, np.inf
 READY = {"lognormal": LogNormal, "gamma": Gamma, "studentt": StudentT, "negativebinomial": NegativeBinomial}
@@ -414,6 +415,21 @@ def test_modes_fill_discrete_columns(case, x64):
     expected = np.einsum("nk,vkp->nvp", share, heights).argmax(1)
     assert len(np.unique(expected)) > 2 or case == "geometric"  # whose mode is 0
     np.testing.assert_array_equal(got[np.isnan(x)], expected[np.isnan(x)])
+
+
+def test_mode_of_many_laws_on_few_hills(x64):
+    rng = np.random.default_rng(5)
+    top = np.concatenate([centre + rng.normal(0, 20, 100) for centre in (100, 5000, 9000)]).round()
+    share = rng.dirichlet(np.ones(300), 40)
+
+    def heights(value):  # (n, p) -> (n, p)
+        return jnp.einsum("nk,nkp->np", share, jnp.exp(-0.5 * ((value[:, None, :] - top[:, None]) / 30) ** 2))
+
+    peaks = Peaks(jnp.asarray(top)[:, None], jnp.full((300, 1), 30.0))
+    got = np.asarray(mixture_mode(heights, peaks, (40, 1)))[:, 0].astype(int)
+    every = share @ np.exp(-0.5 * ((np.arange(9200) - top[:, None]) / 30) ** 2)
+    assert len(np.unique(np.round(got, -3))) == 3
+    np.testing.assert_allclose(every[np.arange(40), got], every.max(1), rtol=1e-12)
 
 
 def test_rows_of_discrete_families_are_floats(x64):

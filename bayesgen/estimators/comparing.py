@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -37,7 +36,7 @@ def compare(models: Mapping, by: str = "auto", *, sampled: bool = True) -> pd.Da
       effective number of parameters, and `_bad_k`, the share of rows whose Pareto k is above 0.7: there the estimate is not
       to be trusted (rows whose importance weights differ by less than a tenth are not counted). `waic_joint`,
       `waic_conditional`: the widely applicable information criterion, on the same scale. All keep the prior's numbers
-      (RDA's too, which flatters it).
+      (RDA's too, which flatters it); draws of engine="svi" and "laplace" are taken as they are.
     - `log_evidence`: exact log p(X, y), with a proper prior.
     - `log_likelihood`, `num_parameters`, `aic`, `bic`: of method="mle"; the likelihood is that of x and y together, class
       probabilities that are estimated count.
@@ -72,13 +71,12 @@ def compare(models: Mapping, by: str = "auto", *, sampled: bool = True) -> pd.Da
     >>> table = compare({"one covariance": LDA().fit(X, y), "three": QDA().fit(X, y)})
     >>> table[["loo_joint", "difference", "difference_se", "accuracy"]].round(1)
                     loo_joint  difference  difference_se  accuracy
-    model
     three              -238.4         0.0            0.0       1.0
-    one covariance     -291.2       -52.8           12.5       1.0
+    one covariance     -291.2       -52.8           12.6       1.0
     """
     found = _scored(models, sampled)
     _same_rows(found)
-    table = pd.DataFrame([_line(mine) for mine in found.values()], index=pd.Index(list(found), name="model"))
+    table = pd.DataFrame([_line(mine) for mine in found.values()], index=list(found))
     table = table[[name for name in _columns() if name in table and table[name].notna().any()]]
     by = _sorting_column(by, table, _not_comparable(found))
     table = table.sort_values(by, ascending=by in SMALLER_IS_BETTER, kind="stable", na_position="last")
@@ -94,7 +92,7 @@ def _scored(models: Mapping, sampled: bool) -> dict[str, Scores]:
         )
     found = {}
     for name, model in models.items():
-        if isinstance(model, type) or not hasattr(model, "_scores"):
+        if isinstance(model, type) or not hasattr(model, "_evaluation"):
             what = model.__name__ if isinstance(model, type) else type(model).__name__
             raise ValueError(
                 f"Model {name!r} is a {what}: compare needs fitted classifiers of this package that have a density (of a "
@@ -104,7 +102,7 @@ def _scored(models: Mapping, sampled: bool) -> dict[str, Scores]:
             check_is_fitted(model)
         except NotFittedError:
             raise NotFittedError(f"Model {name!r}, a {type(model).__name__}, is not fitted: call fit first.") from None
-        found[name] = model._scores(sampled)
+        found[name] = model._evaluation(sampled)
         if not found[name].rows and not found[name].numbers:
             raise ValueError(f"Model {name!r} keeps neither rows nor statistics of a fit: there is nothing to score it by.")
     return found
@@ -113,7 +111,7 @@ def _scored(models: Mapping, sampled: bool) -> dict[str, Scores]:
 # -- whether they can be compared
 def _same_rows(found: dict[str, Scores]) -> None:
     """All the models must have seen the same labels, with the same weights."""
-    (first, a), *others = found.items()
+    (first, a), others = _first(found, lambda mine: mine.codes is not None)
     for name, b in others:
         problem = None
         if not np.array_equal(a.classes, b.classes):
@@ -132,8 +130,12 @@ def _same_rows(found: dict[str, Scores]) -> None:
 
 def _not_comparable(found: dict[str, Scores]) -> str:
     """Why joint scores cannot be compared, "" if they can."""
-    densities = [(name, mine, mine.measure) for name, mine in found.items() if mine.measure is not None]
-    for (first, a, mine), (name, b, theirs) in itertools.pairwise(densities):
+    densities = {name: mine for name, mine in found.items() if mine.measure is not None}
+    if len(densities) < 2:
+        return ""
+    (first, a), others = _first(densities, lambda mine: mine.x is not None)
+    for name, b in others:
+        mine, theirs = a.measure or (), b.measure or ()
         if len(mine) != len(theirs):
             return f"{first!r} has {len(mine)} columns and {name!r} has {len(theirs)}"
         other = next((j for j in range(len(mine)) if mine[j] != theirs[j]), None)
@@ -142,6 +144,12 @@ def _not_comparable(found: dict[str, Scores]) -> str:
         if a.x is not None and b.x is not None and not _same_table(a.x, b.x):
             return f"{first!r} and {name!r} have columns of other values"
     return ""
+
+
+def _first(found: dict[str, Scores], wanted: Callable) -> tuple[tuple[str, Scores], list[tuple[str, Scores]]]:
+    """The first model of which something is known, or the first; and the others."""
+    name = next((name for name, mine in found.items() if wanted(mine)), next(iter(found)))
+    return (name, found[name]), [pair for pair in found.items() if pair[0] != name]
 
 
 def _same_table(a, b) -> bool:

@@ -154,7 +154,7 @@ class Diagnosed(FittedJoint):
 
     # -- scores, for `compare`
     @float64
-    def _scores(self, sampled: bool = True) -> scores.Scores:
+    def _evaluation(self, sampled: bool = True) -> scores.Scores:
         """Everything that `compare` can say of this model."""
         check_is_fitted(self)
         counts = np.zeros(len(self.classes_)) if self._stats is None else np.asarray(self._stats.labels)

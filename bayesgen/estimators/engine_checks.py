@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 from numpyro import handlers
 
@@ -67,6 +68,42 @@ def trainable_rows(block, x, estimator) -> None:
         _full_covariance_with_gaps(block, rows, estimator)
     if not isinstance(family, Conjugate):
         _inside(block, rows, estimator)
+        if not family_integrates(family, len(estimator.classes_), rows.shape[1]):
+            _refuse_gaps(block, rows, estimator)
+
+
+def family_integrates(family, num_classes: int, num_features: int) -> bool:
+    """Whether rows of which some cells are missing have a density; decided without computing one."""
+    found = []
+
+    def look(key):
+        with handlers.seed(rng_seed=key):
+            found.append(family.integrates_missing(family.working(family.model(num_classes, num_features))))
+
+    jax.eval_shape(look, jax.random.key(0))
+    return found[0]
+
+
+def _refuse_gaps(block, rows: np.ndarray, estimator) -> None:
+    missing = np.isnan(rows)
+    partly = missing.any(1) & ~missing.all(1)
+    if partly.any():
+        i = int(np.argmax(partly))
+        j = int(np.argmax(missing[i]))
+        raise ValueError(
+            f"Input X contains NaN: {column(estimator._schema, block.column(j))}, row {i}. The columns of a "
+            f"{type(block.family).__name__} block depend on each other, and it does not say what is left when some are "
+            "missing: define log_prob(self, params, x, cells=None), with NaN cells integrated out, or drop these rows."
+        )
+
+
+def scorable_rows(estimator, x) -> None:
+    """Rows with gaps that a fitted family has no density of."""
+    for block in estimator._prior_joint.blocks:
+        if type(block.family).log_prob is not Family.log_prob or block.num_features(x.shape[1]) == 1:
+            continue
+        if not family_integrates(block.family, len(estimator.classes_), block.num_features(x.shape[1])):
+            _refuse_gaps(block, block.take_host(x), estimator)
 
 
 def _full_covariance_with_gaps(block, rows: np.ndarray, estimator) -> None:

@@ -250,7 +250,9 @@ class FittedJoint(GenerativeBase):
 
     def _rows_to_score(self, X):
         check_is_fitted(self)
-        return self._read(X)
+        x = self._read(X)
+        engine_checks.scorable_rows(self, x)
+        return x
 
     # -- variations
     def with_priors(self, priors):

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 EVERY_VALUE = 512  # up to this range of values the mode of a mixture is found by trying every one
+MOST_STARTS = 64  # hills that are climbed: of more laws, those at even ranks of their modes
 FAR = 2.0**16  # how far the mode of a law without a mean is looked for
 
 
@@ -103,9 +104,19 @@ def _best_of_all(height, shape, peaks):
     return _climb(height, start, lambda i: jnp.broadcast_to(jnp.minimum(low + i, high), shape), count)[0]
 
 
+def _starts(peaks: Peaks) -> tuple[jax.Array, jax.Array]:
+    """Modes and spreads to climb from: laws of many draws of the same parameters crowd on few hills."""
+    count = len(peaks.modes)
+    if count <= MOST_STARTS:
+        return peaks.modes, peaks.spread
+    order = jnp.argsort(peaks.modes, 0)[jnp.linspace(0, count - 1, MOST_STARTS).astype(int)]
+    return jnp.take_along_axis(peaks.modes, order, 0), jnp.take_along_axis(peaks.spread, order, 0)
+
+
 def _best_near(height, shape, peaks):
     """Up the hill from each mode, with finer and finer steps."""
     offset = jnp.arange(-4.0, 5.0)
+    modes, spread = _starts(peaks)
 
     def step(value, size):
         return lambda i: jnp.clip(value + size * offset[i], peaks.low, peaks.high)
@@ -116,8 +127,8 @@ def _best_near(height, shape, peaks):
         return value, top, jnp.maximum(jnp.ceil(size / 4), 1.0), left - 1
 
     def from_law(k, best):
-        size = jnp.broadcast_to(jnp.maximum(jnp.ceil(peaks.spread[k] / 4), 1.0), shape)
-        value = jnp.broadcast_to(peaks.modes[k], shape)
+        size = jnp.broadcast_to(jnp.maximum(jnp.ceil(spread[k] / 4), 1.0), shape)
+        value = jnp.broadcast_to(modes[k], shape)
         top = height(value)
         for _ in range(2):  # the hill's top may be more than a standard deviation away
             value, top = _climb(height, (value, top), step(value, size), 9)
@@ -127,4 +138,4 @@ def _best_near(height, shape, peaks):
         return jnp.where(top > best[1], value, best[0]), jnp.maximum(top, best[1])
 
     nothing = jnp.zeros(shape), jnp.full(shape, -1.0)
-    return jax.lax.fori_loop(0, peaks.modes.shape[0], from_law, nothing)[0]
+    return jax.lax.fori_loop(0, len(modes), from_law, nothing)[0]

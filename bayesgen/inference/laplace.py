@@ -24,8 +24,22 @@ def run(problem, key: jax.Array, num_draws: int, settings: Laplace) -> Chains:
     if best.curvature is None:
         raise NoCurvature(f"{len(best.flat)} coordinates are too many for a matrix of second derivatives")
     if not (best.strict and best.converged):
-        raise NoCurvature("the search found no strict maximum of the posterior density")
+        raise NoCurvature("the search found no strict and smooth maximum of the posterior density")
+    values, vectors = best.curvature
+    root = vectors / np.sqrt(values)
+    if not _smooth(problem, best, root):
+        raise NoCurvature("the posterior density has a kink or a flat top: its curvature says nothing of its width")
     noise = np.asarray(jax.random.normal(key_draws, (num_draws, len(best.flat))))
-    draws = target.constrained(problem, best.flat + noise @ best.root().T)
+    draws = target.constrained(problem, best.flat + noise @ root.T)
     found = {"converged": best.converged, "n_iter": best.n_iter}
     return Chains({name: np.asarray(value)[None] for name, value in draws.items()}, {}, found)
+
+
+def _smooth(problem, best: optimise.Optimum, root: np.ndarray) -> bool:
+    """Whether the log density falls by something like a half, one standard deviation out along each axis."""
+    options = {"prior": True, "jacobian": True}
+    falls = [
+        np.mean([optimise.slope(problem, best.flat + side * axis, options)[0] + best.value for side in (-1, 1)])
+        for axis in root.T
+    ]
+    return bool(np.all((np.array(falls) > 0.05) & (np.array(falls) < 10.0)))

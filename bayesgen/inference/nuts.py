@@ -92,7 +92,7 @@ def run(problem, key: jax.Array, num_draws: int, settings: NUTS) -> Chains:
     chains = chains_of(settings, num_draws)
     key_start, key_place, key_chains = jax.random.split(key, 3)
     best = optimise.maximise(problem, target.starts(problem, key_start, optimise.RESTARTS), prior=True, jacobian=True)
-    frame = Frame(best.flat, best.root())
+    frame = Frame(best.flat, optimise.frame(problem, best))
     z = _places(problem, frame, key_place, chains)
     options = {"warmup": settings.warmup, "depth": settings.max_tree_depth}
     accept = float(settings.target_accept)

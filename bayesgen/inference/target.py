@@ -26,6 +26,7 @@ from bayesgen.programs import jit
 
 LIKELIHOOD = "likelihood"
 PRIOR_DRAWS = 32  # behind the median that a search starts from
+ONCE = {"xla_backend_optimization_level": 0}  # of programs that compile longer than they run
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["x", "codes", "weight", "count"], meta_fields=["complete"])
@@ -169,7 +170,7 @@ def log_density(problem, flat: jax.Array, *, prior: bool = True, jacobian: bool 
     return total + point.log_jacobian if jacobian else total
 
 
-@jit
+@jit(compiler_options=ONCE)
 def constrained(problem, flats: jax.Array) -> Params:
     """The parameters, as densities need them, at each of several vectors of coordinates (leading axis)."""
     return jax.lax.map(lambda flat: problem.working(evaluate(problem, unflatten(problem, flat)).params), flats)
@@ -183,7 +184,7 @@ def coordinates(problem, values: Params) -> jax.Array:
     return jnp.concatenate(parts) if parts else jnp.zeros(0)
 
 
-@jit
+@jit(compiler_options=ONCE)
 def _prior_median(problem, key) -> jax.Array:
     def one(key):
         with handlers.seed(rng_seed=key):
@@ -199,7 +200,7 @@ def _prior_sites(problem) -> dict[str, dict]:
     return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
 
 
-@jit
+@jit(compiler_options=ONCE)
 def _conjugate_start(problem) -> jax.Array:
     return coordinates(problem, problem.family.update(problem.data).centre())
 

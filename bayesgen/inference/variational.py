@@ -89,7 +89,7 @@ def run(problem, key: jax.Array, num_draws: int, settings: SVI) -> Chains:
     """Draws from the fitted law, as one chain; the trace of the bound is among the diagnostics."""
     key_start, key_init, key_steps, key_draws = jax.random.split(key, 4)
     best = optimise.maximise(problem, target.starts(problem, key_start, optimise.RESTARTS), prior=True, jacobian=True)
-    frame = Frame(best.flat, _root(best, settings.guide))
+    frame = Frame(best.flat, _root(problem, best, settings.guide))
     on_rows = isinstance(problem.data, target.Rows)
     size = settings.batch_rows if on_rows and len(problem.data.codes) > settings.batch_rows else None
     schedule = (float(settings.step_size), float(settings.steps))
@@ -103,19 +103,19 @@ def run(problem, key: jax.Array, num_draws: int, settings: SVI) -> Chains:
             bounds.append(-np.asarray(loss))
             advanced(length)
     draws = _draw(problem, frame, state, key_draws, *schedule, guide=settings.guide, num=num_draws)
-    elbo = np.concatenate(bounds)
+    # the bound over u, not over z: densities of the two differ by |det L|
+    elbo = np.concatenate(bounds) + (0.0 if frame.root is None else np.linalg.slogdet(frame.root)[1])
     found = {"elbo": elbo, "converged": bool(np.isfinite(elbo).all()) and _settled(elbo)}
     return Chains({name: np.asarray(value)[None] for name, value in draws.items()}, {}, found)
 
 
-def _root(best: optimise.Optimum, guide: str) -> np.ndarray | None:
-    if best.curvature is None:
-        return None
-    if guide == "multivariate":
-        return best.root()
-    values, vectors = best.curvature
-    diagonal = np.einsum("ij,j,ij->i", vectors, np.maximum(values, 1e-10 * values.max()), vectors)
-    return np.diag(1 / np.sqrt(diagonal))
+def _root(problem, best: optimise.Optimum, guide: str) -> np.ndarray | None:
+    """The frame of the guide's coordinates; for independent ones their scales only."""
+    root = optimise.frame(problem, best)
+    if guide == "multivariate" or root is None:
+        return root
+    precision = np.linalg.inv(root @ root.T)
+    return np.diag(1 / np.sqrt(np.diagonal(precision)))
 
 
 def _settled(elbo: np.ndarray) -> bool:

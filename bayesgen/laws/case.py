@@ -8,20 +8,23 @@ from functools import cached_property, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
 from numpyro.distributions import constraints
+from scipy.optimize import minimize
 from scipy.special import expit
 
 from bayesgen.families.base import Conjugate, Family, Labels, Params
 from bayesgen.families.contract import check_contract, unresolved
+from bayesgen.inference import optimise, target
 from bayesgen.laws.quadrature import Lines, stretch
 from bayesgen.programs import jit
 
 ROWS = 60  # of the data that are made
 DRAWS = 4000  # rows drawn under each class
-DRAWN = 2048  # parameters drawn from the posterior, or from the prior to keep the likeliest
-MOST_TRIED = 32  # of the likeliest, for a support that holds the rows
+DRAWN = 2048  # parameters drawn from the posterior
+STARTS, CLIMBS = 256, 3  # draws from the prior, and how many of the likeliest are climbed from
 BATCH = 4096  # rows in one call of log_prob: one shape, one compilation
 MOST_VALUES = 200_000  # of a column of whole numbers
 
@@ -67,6 +70,18 @@ def updated(family, stats):
     return posterior, posterior.predictive()
 
 
+@quick
+def _start(problem, key):
+    """Unconstrained coordinates of draws from the prior, (STARTS, size)."""
+
+    def one(key):
+        with handlers.trace() as trace, handlers.seed(rng_seed=key):
+            problem.family.model(problem.num_classes, problem.num_features)
+        return target.coordinates(problem, {n: s["value"] for n, s in trace.items() if s["type"] == "sample"})
+
+    return jnp.clip(jnp.nan_to_num(jax.vmap(one)(jax.random.split(key, STARTS))), -1e150, 1e150)
+
+
 def on_host(tree):
     """The same with NumPy arrays, which are indexed without compiling anything."""
     return jax.tree_util.tree_map(np.asarray, tree)
@@ -87,17 +102,17 @@ class Support:
     discrete: bool
     total: int | None = None  # rows are counts with this sum
     unknown: str = ""  # why nothing can be integrated
+    moving: bool = False  # whether it depends on the parameters
+    angles: bool = False  # cells are angles, whose mean is not an integral of x
 
     def holds(self, x: np.ndarray) -> bool:
         """Whether every cell lies in the support of every class."""
-        if self.unknown:
-            return True
         whole = not self.discrete or np.all(x == np.rint(x))
         return bool(whole and np.all(x[:, None, :] >= self.low) and np.all(x[:, None, :] <= self.high))
 
 
 def support_of(family: Family, params: Params, shape: tuple[int, int]) -> tuple[Support, bool]:
-    """(support, whether the columns are independent) of the family's distribution."""
+    """(support, whether the columns are independent) of the family's distribution; params may be abstract."""
     found: list[tuple] = []
 
     def look(params):
@@ -105,27 +120,41 @@ def support_of(family: Family, params: Params, shape: tuple[int, int]) -> tuple[
         return 0
 
     jax.eval_shape(look, params)
-    bounds = jax.tree_util.tree_leaves([getattr(found[0][0], name, 0) for name in ("base_constraint", "lower_bound")])
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in bounds):  # it depends on the parameters: needs numbers
+    moving = any(isinstance(bound, jax.core.Tracer) for bound in _ends(found[0][0]))
+    if moving and not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in params.values()):
         look(params)
-    return _bounds(found[-1][0], getattr(family, "sizes", None), shape), found[-1][1]
+    support = _bounds(found[-1][0], getattr(family, "sizes", None), shape)
+    return dataclasses.replace(support, moving=moving), found[-1][1]
+
+
+def _base(constraint):
+    while isinstance(constraint, constraints.independent):
+        constraint = constraint.base_constraint
+    return constraint
+
+
+def _ends(constraint) -> tuple[Any, Any]:
+    base = _base(constraint)
+    return getattr(base, "lower_bound", -np.inf), getattr(base, "upper_bound", np.inf)
 
 
 def _bounds(constraint, sizes, shape: tuple[int, int]) -> Support:
-    discrete = bool(constraint is not None and constraint.is_discrete)
     if sizes is not None:
         return Support(np.zeros(shape), np.broadcast_to(np.asarray(sizes, float) - 1, shape), True)
-    while isinstance(constraint, constraints.independent):
-        constraint = constraint.base_constraint
-    if isinstance(constraint, constraints.multinomial):
-        total = int(np.max(constraint.upper_bound))
+    base = _base(constraint)
+    discrete = bool(base is not None and base.is_discrete)
+    if isinstance(base, constraints.multinomial):
+        total = int(np.max(base.upper_bound))
         return Support(np.zeros(shape), np.full(shape, float(total)), True, total)
-    if constraint is not None and constraint.event_dim > 0:
-        return Support(np.zeros(shape), np.zeros(shape), discrete, unknown=f"rows live on {constraint}")
-    if isinstance(constraint, type(constraints.boolean)):
+    if base is not None and base.event_dim > 0:
+        return Support(np.full(shape, -np.inf), np.full(shape, np.inf), discrete, unknown=f"rows live on {base}")
+    if isinstance(base, type(constraints.boolean)):
         return Support(np.zeros(shape), np.ones(shape), True)
-    low, high = (getattr(constraint, name, default) for name, default in (("lower_bound", -np.inf), ("upper_bound", np.inf)))
-    return Support(np.broadcast_to(low, shape).astype(float), np.broadcast_to(high, shape).astype(float), discrete)
+    # a bound that depends on parameters without numbers may be anywhere
+    ends = zip(_ends(base), (-np.inf, np.inf), strict=True)
+    low, high = (any_end if isinstance(end, jax.core.Tracer) else np.asarray(end, float) for end, any_end in ends)
+    angles = isinstance(base, type(constraints.circular))
+    return Support(np.broadcast_to(low, shape), np.broadcast_to(high, shape), discrete, angles=angles)
 
 
 def log_table(family: Family, params: Params, rows: np.ndarray) -> np.ndarray:
@@ -236,29 +265,45 @@ class Case:
 
     @cached_property
     def draws(self) -> tuple[Params, Params]:
-        """(sites, parameters) with a leading axis, drawn from the posterior or, without a closed form, from the prior."""
-        return on_host(draw_sites(self.posterior[0] if self.closed else self.family, self.key, 0, DRAWN, self.shape))
+        """(sites, parameters) with a leading axis, drawn from the posterior (families with a closed form)."""
+        return on_host(draw_sites(self.posterior[0], self.key, 0, DRAWN, self.shape))
 
     @cached_property
     def densities(self) -> list[Density]:
         """The family at two parameters that are likely given the data and, where there is one, at its predictive."""
-        named = list(self._likely())
         if self.closed:
+            named = [(f"posterior draw {i + 1}", pick(self.draws[1], i)) for i in range(2)]
             named.append(("predictive", self.posterior[1]))
+        else:
+            named = [(f"likely parameters {i + 1}", params) for i, params in enumerate(self._likely())]
         return [Density(name, self.family, p, self.shape, self.key, i) for i, (name, p) in enumerate(named, 1)]
 
-    def _likely(self) -> Iterator[tuple[str, Params]]:
-        params = self.draws[1]
-        if self.closed:
-            yield from ((f"posterior draw {i + 1}", pick(params, i)) for i in range(2))
-            return
-        rows = np.asarray(tables(self.family, params, self.x))
-        score = rows[:, np.arange(len(self.x)), self.y].sum(1)
-        order = np.argsort(np.where(np.isfinite(score), -score, np.inf), kind="stable")
-        drawn = [pick(params, s) for s in order[:MOST_TRIED]]
-        # NumPyro's densities do not vanish by themselves outside their support
-        fitting = [p for p in drawn if support_of(self.family, p, self.shape)[0].holds(self.x)]
-        yield from ((f"prior draw {i + 1}", p) for i, p in enumerate((fitting or drawn)[:2]))
+    def _likely(self) -> list[Params]:
+        """The parameters at the mode of p(u, D), u the unconstrained coordinates, and a draw from around it."""
+        problem = target.Problem(self.family, target.Rows.of(self.x, self.labels), *self.shape)
+        flats = np.asarray(_start(problem, self.key))
+        heights = [_depth(flat, problem)[0] for flat in flats]
+        if not np.isfinite(min(heights)):
+            raise ValueError(f"{type(self.family).__name__}: the rows have no finite density under any draw of the prior.")
+        best = [_descend(problem, flats[i]) for i in np.argsort(heights)[:CLIMBS]]
+        done = min(best, key=lambda found: found.fun)
+        noise = np.random.default_rng(0).normal(size=len(done.x))
+        near = done.x + np.linalg.cholesky(done.hess_inv.todense() + 1e-12 * np.eye(len(noise))) @ noise
+        if not _depth(near, problem)[0] < done.fun + 5 * len(noise):  # the curvature that was met on the way up misleads
+            near = best[-1].x
+        params = on_host(target.constrained(problem, np.stack([done.x, near])))
+        return [pick(params, i) for i in range(2)]
+
+
+def _depth(flat: np.ndarray, problem) -> tuple[float, np.ndarray]:
+    """−log p(u, D) and its slope."""
+    value, slope = optimise.slope(problem, flat, {"prior": True, "jacobian": True})
+    fine = np.isfinite(value) and np.isfinite(slope).all()
+    return (value, slope) if fine else (np.inf, np.zeros_like(flat))
+
+
+def _descend(problem, start: np.ndarray):
+    return minimize(_depth, start, (problem,), jac=True, method="L-BFGS-B", options={"maxiter": 100})
 
 
 def make_case(family: Family, num_classes: int, num_features: int | None, data, key: jax.Array) -> Case:
@@ -273,7 +318,9 @@ def make_case(family: Family, num_classes: int, num_features: int | None, data, 
     for x, y in _tables(family, shape, key):
         try:
             case = _ready(family, x, y, shape, key)
-            if case.densities[0].support.holds(x) and np.isfinite(case.densities[0].draws).all():
+            abstract = draw_sites.eval_shape(case.family, key, 0, 1, shape)[1]
+            params = {n: jax.ShapeDtypeStruct(v.shape[1:], v.dtype) for n, v in abstract.items()}
+            if support_of(case.family, params, shape)[0].holds(x) and np.isfinite(case.densities[0].draws).all():
                 return case
         except (ValueError, TypeError) as error:  # rows that are not for this family, unless none is
             problem = problem or error
@@ -319,13 +366,8 @@ def _tables(family: Family, shape: tuple[int, int], key) -> Iterator[tuple[np.nd
         rows = rng.poisson(rng.gamma(4.0, 1.0, (k, p))[y]) if total is None else rng.multinomial(int(total), share)
         yield rows.astype(float), y
     sizes = getattr(family, "sizes", None) or (2,) * p
-    # every category in every class
-    yield (
-        np.stack([(np.argsort(np.argsort(y, kind="stable")) + rng.integers(0, 2, ROWS)) % size for size in sizes], 1).astype(
-            float
-        ),
-        y,
-    )
+    turn = np.argsort(np.argsort(y, kind="stable"))  # every category in every class
+    yield np.stack([(turn + rng.integers(0, 2, ROWS)) % size for size in sizes], 1).astype(float), y
     if not unresolved(family):
-        _, params = on_host(draw_sites(family, key, 0, DRAWN, shape))
+        _, params = on_host(draw_sites(family, key, 0, 1, shape))
         yield np.asarray(_sample(family, key, 0, pick(params, 0), y)), y

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 
 from bayesgen.laws.case import Density
-from bayesgen.laws.quadrature import Planes, integrate
+from bayesgen.laws.quadrature import SHIFTS, Planes, integrate
 from bayesgen.laws.report import Report
 
-TOLERANCE = 1e-6
+TOLERANCE = 1e-5
 ROWS = 6  # by class, for laws about single rows
 MOST_ROWS = 20_000  # of a table of everything that can be
 MOST_PAIRS = 3
@@ -24,6 +24,8 @@ def integrates(density: Density, rng: np.random.Generator, report: Report) -> No
         return report.skip(1, "the whole row", density.support.unknown)
     if density.support.total is not None:
         return _sums_over_rows(density, report)
+    if density.support.moving:
+        _vanishes_outside(density, report)
     if p > 2 and not density.marginals:
         return report.skip(1, "the whole row", f"{p} columns, and missing cells are not integrated out: try num_features=2")
     if p == 1:
@@ -31,6 +33,23 @@ def integrates(density: Density, rng: np.random.Generator, report: Report) -> No
     for i, j in list(itertools.combinations(range(p), 2))[:MOST_PAIRS]:
         _pair(density, i, j, report)
     return None
+
+
+def _vanishes_outside(density: Density, report: Report) -> None:
+    """Where the support depends on the parameters, cells outside it are met: their density must be 0, and often is not."""
+    for k, j in itertools.product(*map(range, density.shape)):
+        low, high = density.support.low[k, j], density.support.high[k, j]
+        step = max(1.0, 0.1 * (high - low)) if np.isfinite(high - low) else 1.0
+        for value in (low - step, high + step):
+            if np.isfinite(value):
+                row = density.draws[k, :1].copy()
+                row[:, j] = value
+                height = float(np.exp(density.logs(row)[0, k]))
+                message = (
+                    f"class {k}, column {j}: the density at {value:.4g} is {height:.4g}, outside its support from "
+                    f"{low:.4g} to {high:.4g}. NumPyro's log_prob does not look: define log_prob with −∞ there{at(density)}"
+                )
+                report.check(1, "0 outside the support", height, 0.0, message)
 
 
 def _sums_over_rows(density: Density, report: Report) -> None:
@@ -62,8 +81,13 @@ def at(density: Density) -> str:
 def _columns(density: Density, columns, what: str, report: Report) -> None:
     for k, j in itertools.product(range(density.shape[0]), columns):
         total, doubt = _total(density, k, j, np.full((1, density.shape[1]), np.nan))
-        message = f"class {k}, column {j} {_verb(density)} to {total[0]:.4f}{at(density)}"
+        message = f"class {k}, column {j} {_verb(density)} to {_figure(total[0])}{at(density)}"
         report.check(1, what, abs(total[0] - 1), TOLERANCE + doubt[0], message)
+
+
+def _figure(total: float) -> str:
+    """Four digits, or as many as tell it from 1."""
+    return f"{total:.4f}" if abs(total - 1) > 1e-4 else f"{total:.9f}"
 
 
 def _verb(density: Density) -> str:
@@ -78,8 +102,9 @@ def _total(density: Density, k: int, j: int, rows: np.ndarray) -> tuple[np.ndarr
         open_end = np.isinf(density.support.high[k, j])
         return table.sum(1), 10 * len(values) * table[:, -1] * open_end
     lines = density.lines(k, j, rows)
-    found = integrate(lines, lines.edges())
-    return np.exp(found.log_total), found.error * np.exp(found.shift)
+    found = [integrate(lines, lines.edges(shift)) for shift in SHIFTS]
+    doubt = np.median([f.error * np.exp(f.shift) for f in found], 0)
+    return np.median(np.exp([f.log_total for f in found]), 0), doubt
 
 
 def _pair(density: Density, i: int, j: int, report: Report) -> None:
@@ -90,7 +115,7 @@ def _pair(density: Density, i: int, j: int, report: Report) -> None:
             report.skip(1, what, "too many values")
             continue
         total, doubt = found
-        message = f"class {k}, columns {i} and {j} together: {_verb(density)} to {total:.4f}{at(density)}"
+        message = f"class {k}, columns {i} and {j} together: {_verb(density)} to {_figure(total)}{at(density)}"
         if abs(total - 1) > TOLERANCE + doubt and density.separable and density.marginals:
             _columns(density, (i, j), what, report)  # names the column, if it is one column's fault
         report.check(1, what, abs(total - 1), TOLERANCE + doubt, message)
@@ -100,9 +125,9 @@ def _pair_total(density: Density, k: int, i: int, j: int) -> tuple[float, float]
     empty = np.full((1, density.shape[1]), np.nan)
     if not density.support.discrete:
         lines = density.lines(k, i, empty)
-        found = integrate(Planes(lines, j, density.lines), lines.edges())
-        scale = np.exp(found.shift[0])
-        return float(found.mass.sum() * scale), float(found.error[0] * scale)
+        found = [integrate(Planes(lines, j, density.lines, shift), lines.edges(shift)) for shift in SHIFTS]
+        doubt = np.median([f.error * np.exp(f.shift) for f in found])
+        return float(np.median(np.exp([f.log_total for f in found]))), float(doubt)
     first, second = density.values(k, i), density.values(k, j)
     if not 0 < len(first) * len(second) <= 50 * MOST_ROWS:
         return None
