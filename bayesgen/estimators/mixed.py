@@ -13,7 +13,7 @@ from bayesgen.estimators import checks
 from bayesgen.estimators.base import Plan
 from bayesgen.estimators.docs import with_common
 from bayesgen.estimators.uses import GenerativeClassifierBase
-from bayesgen.families.base import Family
+from bayesgen.families.base import Conjugate, Family
 from bayesgen.families.bernoulli import Bernoulli
 from bayesgen.families.categorical import Categorical
 from bayesgen.families.gamma import Gamma
@@ -50,6 +50,15 @@ class BlocksClassifier(GenerativeClassifierBase):
         self._check_fitted_attribute()
         blocks = zip(self._plan, self._prior_joint.blocks, strict=True)
         return [(self._names(columns), block.family) for (_, columns, _), block in blocks]
+
+    def _stated_families(self) -> list:
+        """The families that the constructor was given."""
+        raise NotImplementedError
+
+    def _refits_from_statistics(self) -> bool:
+        # a family without statistics can learn from all of the rows at once only
+        families = [FAMILIES[f]() if isinstance(f, str) and f in FAMILIES else f for f in self._stated_families()]
+        return all(isinstance(family, Conjugate) for family in families if isinstance(family, Family))
 
     def _names(self, columns) -> list:
         names = range(self.n_features_in_) if self._schema.columns is None else self._schema.columns.tolist()
@@ -117,6 +126,9 @@ class MixedNB(BlocksClassifier):
     ):
         super().__init__(method, engine, priors, class_smoothing, num_draws, random_state, unlabelled, handle_unknown)
         self.columns = columns
+
+    def _stated_families(self) -> list:
+        return list(self.columns.values()) if isinstance(self.columns, dict) else []
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
@@ -191,6 +203,10 @@ class GenerativeClassifier(BlocksClassifier):
     ):
         super().__init__(method, engine, priors, class_smoothing, num_draws, random_state, unlabelled, handle_unknown)
         self.blocks = blocks
+
+    def _stated_families(self) -> list:
+        blocks = self.blocks if isinstance(self.blocks, list | tuple) else ()
+        return [block[1] for block in blocks if isinstance(block, list | tuple) and len(block) == 2]
 
     def _check_arguments(self) -> None:
         super()._check_arguments()

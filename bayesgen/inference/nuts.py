@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from numpyro.infer.hmc import hmc
+from numpyro.infer.util import ParamInfo
 
 from bayesgen.inference import optimise, target
 from bayesgen.inference.chains import Chains, collect, diagnose, pieces
@@ -34,21 +35,21 @@ class Frame(NamedTuple):
         return self.centre + (z if self.root is None else self.root @ z)
 
 
-def _kernel(problem, frame: Frame, z, settings: tuple, key):
-    """NumPyro's sampler of z and its first state."""
+def _kernel(problem, frame: Frame, first: ParamInfo, settings: tuple, key):
+    """NumPyro's sampler of z and its first state, from a place whose density and slope are known."""
     warmup, target_accept, depth = settings
 
     def potential(z):
         return -target.log_density(problem, frame(z))
 
     init, step = hmc(potential, algo="NUTS")
-    state = init(z, num_warmup=warmup, target_accept_prob=target_accept, max_tree_depth=depth, rng_key=key)
+    state = init(first, num_warmup=warmup, target_accept_prob=target_accept, max_tree_depth=depth, rng_key=key)
     return state, step
 
 
-@jit(static_argnames=("warmup", "depth"))
-def _begin(problem, frame, z, keys, target_accept, warmup, depth):
-    return jax.vmap(lambda z, key: _kernel(problem, frame, z, (warmup, target_accept, depth), key)[0])(z, keys)
+@jit(static_argnames=("warmup", "depth"), compiler_options=target.ONCE)
+def _begin(problem, frame, first, keys, target_accept, warmup, depth):
+    return jax.vmap(lambda place, key: _kernel(problem, frame, place, (warmup, target_accept, depth), key)[0])(first, keys)
 
 
 @jit(static_argnames=("warmup", "depth", "most"))
@@ -57,8 +58,8 @@ def _advance(problem, frame, states, target_accept, steps, warmup, depth, most):
 
     def chain(state):
         # the state that this makes is dropped: it is called for the step alone
-        _, step = _kernel(problem, frame, state.z, (warmup, target_accept, depth), jax.random.key(0))
-
+        place = ParamInfo(state.z, state.potential_energy, state.z_grad)
+        _, step = _kernel(problem, frame, place, (warmup, target_accept, depth), jax.random.key(0))
         return collect(step, _seen, state, steps, most)
 
     return jax.vmap(chain)(states)
@@ -77,12 +78,7 @@ def _seen(state) -> tuple:
     )
 
 
-@jit
-def _log_density(problem, frame, z):
-    return jax.vmap(lambda z: target.log_density(problem, frame(z)))(z)
-
-
-@jit
+@jit(compiler_options=target.ONCE)
 def _parameters(problem, frame, z):
     return target.constrained.__wrapped__(problem, jax.vmap(frame)(z))
 
@@ -93,10 +89,10 @@ def run(problem, key: jax.Array, num_draws: int, settings: NUTS) -> Chains:
     key_start, key_place, key_chains = jax.random.split(key, 3)
     best = optimise.maximise(problem, target.starts(problem, key_start, optimise.RESTARTS), prior=True, jacobian=True)
     frame = Frame(best.flat, optimise.frame(problem, best))
-    z = _places(problem, frame, key_place, chains)
+    first = _places(problem, frame, key_place, chains)
     options = {"warmup": settings.warmup, "depth": settings.max_tree_depth}
     accept = float(settings.target_accept)
-    states = _begin(problem, frame, z, jax.random.split(key_chains, chains), accept, **options)
+    states = _begin(problem, frame, first, jax.random.split(key_chains, chains), accept, **options)
     on_rows = isinstance(problem.data, target.Rows)
     most, length = STEPS_ON_ROWS if on_rows else STEPS_ON_STATISTICS, num_draws // chains
     kept = []
@@ -114,11 +110,16 @@ def run(problem, key: jax.Array, num_draws: int, settings: NUTS) -> Chains:
     return Chains(draws, names, diagnose(draws, names))
 
 
-def _places(problem, frame: Frame, key, chains: int) -> np.ndarray:
+def _places(problem, frame: Frame, key, chains: int) -> ParamInfo:
     """Where the chains start: scattered about the mode, as far out as the density is finite."""
-    size = len(frame.centre)
-    noise = np.asarray(jax.random.normal(key, (chains, size)))
+    noise = np.asarray(jax.random.normal(key, (chains, len(frame.centre))))
     width = WIDEST_START if frame.root is not None else 0.1
-    while width > 1e-6 and not np.isfinite(_log_density(problem, frame, width * noise)).all():
+    while True:
+        found = [optimise.slope(problem, np.asarray(frame(z)), {"prior": True, "jacobian": True}) for z in width * noise]
+        if width < 1e-6 or all(np.isfinite(value) and np.isfinite(slope).all() for value, slope in found):
+            break
         width /= 4
-    return width * noise
+    slopes = np.array([slope for _, slope in found])
+    return ParamInfo(
+        width * noise, np.array([value for value, _ in found]), slopes if frame.root is None else slopes @ frame.root
+    )

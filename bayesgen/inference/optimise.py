@@ -125,7 +125,8 @@ def _polish(problem, flat: np.ndarray, value: float, steps: int, options: dict) 
         small = DIFFERENCE * np.maximum(1.0, np.abs(flat))
         values, vectors = np.linalg.eigh(np.nan_to_num(curvature(problem, flat, small, options)))
         along = vectors.T @ gradient
-        step, gain = vectors @ (along / _positive(values)), 0.5 * float(np.sum(along**2 / _positive(values)))
+        with np.errstate(over="ignore", invalid="ignore"):  # a density that rises for ever
+            step, gain = vectors @ (along / _positive(values)), 0.5 * float(np.sum(along**2 / _positive(values)))
         if gain < CLOSE * 1e-5:
             break
         moved = _step(problem, flat, value, step, options)
@@ -141,7 +142,7 @@ def _step(problem, flat, value, step, options):
     for halvings in range(12):
         there = flat - step * 0.5**halvings
         f, g = slope(problem, there, options)
-        if np.isfinite(f) and np.isfinite(g).all() and f <= value + 1e-13 * abs(value):
+        if np.isfinite(there).all() and np.isfinite(f) and np.isfinite(g).all() and f <= value + 1e-13 * abs(value):
             return there, f, g
     return None
 
@@ -151,11 +152,23 @@ def _without_slopes(problem, best: Optimum, options: dict) -> Optimum:
     reach = _Reach(problem, options)
     reach.worst = -best.value
     limits = {"xtol": 1e-10, "ftol": 1e-14, "maxiter": 200}
-    done = minimize(lambda u: reach(u)[0], best.flat, method="Powell", options=limits)
-    again = minimize(lambda u: reach(u)[0], done.x, method="Powell", options=limits)
+    with np.errstate(over="ignore", invalid="ignore"):  # line searches that run far out
+        done = minimize(lambda u: reach(u)[0], best.flat, method="Powell", options=limits)
+        again = minimize(lambda u: reach(u)[0], done.x, method="Powell", options=limits)
     flat, value = (again.x, float(again.fun)) if again.fun <= -best.value else (best.flat, -best.value)
-    close = bool(again.success and done.fun - again.fun < CLOSE * 1e2)
+    close = bool(again.success and done.fun - again.fun < CLOSE * 1e2) and _is_top(problem, flat, value, options)
     return best._replace(flat=flat, value=-value, n_iter=best.n_iter + int(done.nit + again.nit), converged=close)
+
+
+def _is_top(problem, flat: np.ndarray, value: float, options: dict) -> bool:
+    """Whether a small step along any coordinate leads down, or at most nowhere; the edge of what is finite is no top."""
+    for j, step in enumerate(1e-4 * np.maximum(1.0, np.abs(flat))):
+        move = np.zeros_like(flat)
+        move[j] = step
+        sides = [slope(problem, flat + side * move, options)[0] for side in (-1, 1)]
+        if not np.isfinite(sides).all() or min(sides) < value - CLOSE * (1 + abs(value)):
+            return False
+    return True
 
 
 def _where_not_finite(problem, start: np.ndarray) -> str:

@@ -134,8 +134,22 @@ def _sites(problem, values: Params | None = None) -> dict[str, dict]:
     return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
 
 
+_layouts: dict = {}
+MOST_LAYOUTS = 256
+
+
 def shapes(problem) -> dict[str, tuple[int, ...]]:
-    """The shape of each site's unconstrained coordinates."""
+    """The shape of each site's unconstrained coordinates; remembered, as finding it traces the model."""
+    leaves, structure = jax.tree_util.tree_flatten(problem)
+    key = structure, tuple((jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+    if key not in _layouts:
+        if len(_layouts) >= MOST_LAYOUTS:
+            _layouts.clear()
+        _layouts[key] = _traced_shapes(problem)
+    return _layouts[key]
+
+
+def _traced_shapes(problem) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
 
     def look(p):

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from bayesgen.families.base import Conjugate, Family, Labels, Params
-from bayesgen.families.contract import check_contract, unresolved
+from bayesgen.families.contract import check_contract
 from bayesgen.inference import optimise, target
 from bayesgen.laws.quadrature import Lines, stretch
 from bayesgen.programs import jit
@@ -330,17 +330,16 @@ def make_case(family: Family, num_classes: int, num_features: int | None, data, 
 
 
 def _ready(family: Family, x, y, shape: tuple[int, int], key) -> Case:
-    check_contract(family, *shape)
     resolved = family.resolve(x, Labels(y, shape[0]))
     check_contract(resolved, *shape)
     return Case(family, resolved, x, y, shape, key)
 
 
 def _columns(family: Family, num_classes: int) -> int:
-    """Two columns, or those that the family is made for: one number per category list, or a single column."""
+    """Two columns, or those that the family is made for: its lists of categories, or a single column."""
     sizes = getattr(family, "sizes", None)
-    if sizes is not None:
-        return len(sizes)
+    if sizes is not None or _waits(family):
+        return 2 if sizes is None else len(sizes)
     try:
         check_contract(family, num_classes, 2)
         return 2
@@ -350,6 +349,11 @@ def _columns(family: Family, num_classes: int) -> int:
         except (TypeError, ValueError):
             raise error from None
         return 1
+
+
+def _waits(family: Family) -> bool:
+    """Whether the family may take numbers from the data, so that its methods need not run before."""
+    return type(family).resolve is not Family.resolve
 
 
 def _tables(family: Family, shape: tuple[int, int], key) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -368,6 +372,6 @@ def _tables(family: Family, shape: tuple[int, int], key) -> Iterator[tuple[np.nd
     sizes = getattr(family, "sizes", None) or (2,) * p
     turn = np.argsort(np.argsort(y, kind="stable"))  # every category in every class
     yield np.stack([(turn + rng.integers(0, 2, ROWS)) % size for size in sizes], 1).astype(float), y
-    if not unresolved(family):
+    if not _waits(family):
         _, params = on_host(draw_sites(family, key, 0, 1, shape))
         yield np.asarray(_sample(family, key, 0, pick(params, 0), y)), y

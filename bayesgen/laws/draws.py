@@ -162,7 +162,7 @@ def _filled(density: Density, j: int, report: Report) -> None:
 
 
 def _filled_class(density: Density, k: int, j: int, rows, means, fills, report: Report) -> None:
-    found = None if density.support.angles else _mean_and_mode(density, k, j, rows)
+    found = None if density.support.angles else _mean_and_mode(density, k, j, rows, fills)
     if found is None:
         return report.skip(4, "the mean of a missing cell", "it does not exist, or there are too many values")
     mean, mode, scale = found
@@ -170,7 +170,7 @@ def _filled_class(density: Density, k: int, j: int, rows, means, fills, report: 
         report.skip(4, "the mean of a missing cell", "condition gives none")
     else:
         _compare(density, k, j, means, mean, scale, "condition", "the mean of a missing cell", report)
-    nearer = mode if density.support.discrete and np.array_equal(fills, mode) else mean
+    nearer = mode if np.array_equal(fills, mode) else mean
     return _compare(density, k, j, fills, nearer, scale, "fill", "what fills a missing cell", report)
 
 
@@ -184,16 +184,19 @@ def _compare(density, k: int, j: int, got, wanted, scale: float, method: str, wh
     report.check(4, what, error, TOLERANCE, message)
 
 
-def _mean_and_mode(density: Density, k: int, j: int, rows: np.ndarray) -> tuple | None:
-    """(mean, mode or NaN, scale of the column) of column j given the other cells of each row, by integration."""
+def _mean_and_mode(density: Density, k: int, j: int, rows: np.ndarray, fills: np.ndarray) -> tuple | None:
+    """(mean, mode or NaN, scale) of column j given the other cells of each row; of several modes the one in `fills`."""
     base = rows[:1] if density.separable else rows
     if density.support.discrete:
         values = density.values(k, j)
         if not 0 < len(base) * len(values) <= 50 * MOST_ROWS:
             return None
         table = density.table(k, j, base, values)
+        table = np.broadcast_to(table, (len(rows), len(values)))
         mean, mode = table @ values / table.sum(1), values[np.argmax(table, 1)]
-        return np.broadcast_to(mean, len(rows)), np.broadcast_to(mode, len(rows)), 1.0 + float(np.abs(mean).max())
+        own = np.where(values == fills[:, None], table, 0.0).max(1)
+        mode = np.where(own >= table.max(1) * (1 - 1e-9), fills, mode)
+        return mean, mode, 1.0 + float(np.abs(mean).max())
     lines = density.lines(k, j, base)
     edges = lines.edges()
     found = integrate(lines, edges, moments=True)
@@ -203,9 +206,7 @@ def _mean_and_mode(density: Density, k: int, j: int, rows: np.ndarray) -> tuple 
     total = found.mass.sum(1)
     for end in (edges[:, 0], edges[:, -1]):
         logs, x = lines.logs(np.arange(len(base)), end)
-        if np.any(
-            np.abs(x) * np.exp(logs - found.shift) > TOLERANCE * scale * total
-        ):  # x times the density does not die out
+        if np.any(np.abs(x) * np.exp(logs - found.shift) > TOLERANCE * scale * total):  # it does not die out
             return None
     mean = np.broadcast_to(found.moment.sum(1) / total, len(rows))
     return mean, np.full(len(rows), np.nan), scale
