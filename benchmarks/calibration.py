@@ -30,9 +30,9 @@ PLAN: dict[str, list[str]] = {
     "nuts": [*GAUSSIAN, "Bernoulli", "Categorical", "Poisson", *ONE_COLUMN, next(iter(GAPS)), next(iter(POOLED))],
     "laplace": FEW,
     "svi": FEW,
-    "svi, independent": FEW,
+    "svi, normal guide": FEW,
 }
-APPROXIMATE = ("laplace", "svi", "svi, independent")
+APPROXIMATE = ("laplace", "svi", "svi, normal guide")
 HEADER = "| engine | case | replications | quantities | effective draws, least | largest chi-square | p | sd ratio |"
 
 
@@ -99,7 +99,7 @@ def draw(found: dict[tuple[str, str], Ranks], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--replications", type=int, default=320)
+    parser.add_argument("--replications", type=int, default=300)
     parser.add_argument("--only", nargs="+", choices=list(PLAN), default=list(PLAN), metavar="ENGINE")
     parser.add_argument("--figure", type=Path, default=HERE.parent / "docs" / "calibration.png")
     given = parser.parse_args()

@@ -173,13 +173,13 @@ ENGINES: dict[str, Callable] = {
     "nuts": partial(_by, nuts.run, Table.problem, NUTS(progress=False)),
     "laplace": partial(_by, laplace.run, Table.problem, Laplace()),
     "svi": partial(_by, variational.run, Table.problem, SVI(progress=False)),
-    "svi, independent": partial(_by, variational.run, Table.problem, SVI("normal", progress=False)),
+    "svi, normal guide": partial(_by, variational.run, Table.problem, SVI("normal", progress=False)),
 }
 
 
 # -- ranks
 class Ranks(NamedTuple):
-    """Of each replication: ranks (R, Q) of the named quantities, sds (R, Q) of all their draws, what the chains are worth."""
+    """Of each replication: ranks (R, Q) of the named quantities, sds (R, Q) of all their draws, worth of the chains."""
 
     names: list[str]
     ranks: np.ndarray

@@ -45,6 +45,6 @@ def test_a_posterior_that_is_too_narrow_or_beside_the_truth_is_found(x64, monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("engine, name", [(engine, name) for engine, cases in LONG.items() for name in cases])
 def test_ranks_are_uniform(engine, name, x64):
-    found = ranks(name, engine, 320)
+    found = ranks(name, engine, 300)
     assert found.worth.min() > APART * RANKED
     assert found.level() > FALSE_ALARM

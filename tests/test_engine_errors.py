@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from bayesgen import LDA, QDA, RDA, BernoulliNB, Family, Gaussian, GenerativeClassifier, MixedNB
+from bayesgen import LDA, QDA, RDA, BernoulliNB, Family, Gaussian, GenerativeClassifier, MixedNB, NormalWishart
 from bayesgen.improper import ImproperGamma
 from bayesgen.inference import NUTS, SVI, Gibbs, nuts
 
@@ -49,6 +49,10 @@ ARGUMENTS = {
     "exact": (classifier(method="posterior", engine="exact"), "engine='exact'.*Scales family is not known in closed form"),
     "gibbs": (classifier(method="posterior", engine="gibbs"), "engine='gibbs' needs families that are conjugate.*Scales"),
     "pooled map": (classifier(Gaussian(pooling=True)), "method='map' is not defined for class means that are pooled"),
+    "pooled improper": (
+        classifier(Gaussian(pooling=True, prior=NormalWishart()), method="posterior"),
+        "Pooled class means need a proper prior",
+    ),
     "pooled exact": (
         classifier(Gaussian(pooling=True), method="posterior", engine="exact"),
         "engine='exact'.*Gaussian family is not known",

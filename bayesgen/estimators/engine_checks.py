@@ -148,6 +148,11 @@ def able(joint, stats, chosen: dict[str, str], x, labels, estimator) -> None:
                 f"method={estimator.method!r} is not defined for class means that are pooled: their joint density says "
                 "little of where the mass is. Use method='posterior'."
             )
+        if getattr(family, "pooling", False) and (family.prior.flat or not family.prior.proper):
+            raise ValueError(
+                "Pooled class means need a proper prior: strength above 0, enough degrees of freedom, and a scale that is "
+                "positive definite. Use prior='auto'."
+            )
         if engine == "exact" and estimator.method == "posterior":
             continue
         if name_of(estimator.engine) == "exact" and engine != "exact":

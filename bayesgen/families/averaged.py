@@ -144,7 +144,7 @@ def _count(params: Params) -> int:
 
 
 def _one(params: Params, s: int) -> Params:
-    return jax.tree_util.tree_map(lambda leaf: leaf[s], params)
+    return jax.tree_util.tree_map(lambda leaf: jnp.asarray(leaf)[s], params)
 
 
 def _share(logs, total, count: int):

@@ -320,7 +320,7 @@ def make_case(family: Family, num_classes: int, num_features: int | None, data, 
             case = _ready(family, x, y, shape, key)
             abstract = draw_sites.eval_shape(case.family, key, 0, 1, shape)[1]
             params = {n: jax.ShapeDtypeStruct(v.shape[1:], v.dtype) for n, v in abstract.items()}
-            if support_of(case.family, params, shape)[0].holds(x) and np.isfinite(case.densities[0].draws).all():
+            if support_of(case.family, params, shape)[0].holds(x) and case.densities:
                 return case
         except (ValueError, TypeError) as error:  # rows that are not for this family, unless none is
             problem = problem or error

@@ -12,7 +12,7 @@ from bayesgen.laws.quadrature import integrate
 from bayesgen.laws.report import Report
 
 LEVEL = 1e-6  # of a test of draws: about one correct family in ten thousand fails
-CONDITIONED = 400  # draws by class whose columns are taken given the others: an integral each
+CONDITIONED = 300  # draws by class whose columns are taken given the others: an integral each
 
 
 # -- law 3
