@@ -35,8 +35,8 @@ class LinearView(SparseRows):
         params = self._density.params_of(block, self._working)
         if "concentration" in params or self._sampled.chains:
             raise AttributeError(
-                f"{type(self).__name__} has no coef_ under method='posterior' (engine {self.engine_!r}): the log odds of its "
-                "predictive are not linear. Use method='map', or explain(X)."
+                f"{type(self).__name__} has no coef_ under method='posterior' (engine {self.engine_!r}): the log odds of "
+                "its predictive are not linear. Use method='map', or explain(X)."
             )
         if (params["prob"] == 0).any() or (isinstance(block.family, Bernoulli) and (params["prob"] == 1).any()):
             raise AttributeError(

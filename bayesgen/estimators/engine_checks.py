@@ -231,16 +231,16 @@ def no_start(block, task: target.Problem, start: np.ndarray, reason: str, estima
 def _first_bad_cell(block, task: target.Problem, start: np.ndarray, estimator) -> str:
     if not isinstance(task.data, target.Rows):
         return ""
-    params = target.evaluate(task, target.unflatten(task, start)).params
+    params = target.evaluate(task, target.unflatten(task, jax.numpy.asarray(start))).params
     rows = task.data
     table = np.asarray(task.family.log_prob(params, rows.x))[np.arange(len(rows.codes)), rows.codes]
     bad = np.flatnonzero(~np.isfinite(table) & (rows.weight > 0))
     if not len(bad):
         return ""
     i = int(bad[0])
-    columns = range(rows.x.shape[1])
+    columns = np.arange(rows.x.shape[1])
     if task.family.separable(params):
         cells = np.asarray(task.family.cell_log_prob(params, rows.x[i : i + 1]))[0, rows.codes[i]]
         columns = np.flatnonzero(~np.isfinite(cells))[:1]
-    names = ", ".join(column(estimator._schema, block.column(j)) for j in list(columns)[:3])
+    names = ", ".join(column(estimator._schema, block.column(j)) for j in columns[:3])
     return f" (row {i}, class {label(estimator, rows.codes[i])}, {names}: log density {table[i]:g})"

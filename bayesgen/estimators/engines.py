@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +26,7 @@ from bayesgen.inference.chains import Chains
 from bayesgen.inference.settings import name_of, settings_of
 from bayesgen.joint import Block, Joint, JointStats
 
+RUNS: dict[str, Callable[..., Chains]] = {"nuts": nuts.run, "svi": variational.run, "laplace": laplace.run}
 HIGH_R_HAT, FEW_DRAWS = 1.02, 100  # beyond which chains are reported: R-hat, effective draws
 
 
@@ -54,7 +56,7 @@ def _engine_of(block: Block, part, estimator) -> str:
     return "gibbs" if isinstance(block.family, Conjugate) else "nuts"
 
 
-def problem(block: Block, part, joint: Joint, x, labels: Labels | None) -> target.Problem:
+def problem(block: Block, part, joint: Joint, x, labels: Labels) -> target.Problem:
     """A block's parameters and data: its statistics where it has some, else its rows."""
     data = target.Rows.of(block.take_host(x), labels) if part == () else part
     return target.Problem(block.family, data, joint.num_classes, block.num_features(joint.num_features))
@@ -96,9 +98,9 @@ def sample(block: Block, engine: str, part, joint: Joint, x, labels, estimator, 
             found = gibbs.run(_augmented(block, part, joint, x, labels, estimator), key, num, settings)
         else:
             task = problem(block, part, joint, x, labels)
-            run = {"nuts": nuts.run, "svi": variational.run, "laplace": laplace.run}[engine]
-            found = run(task, key, num, settings)
+            found = RUNS[engine](task, key, num, settings)
     except optimise.NoStart as reason:
+        assert task is not None
         start = target.starts(task, key, 1)[0]
         raise engine_checks.no_start(block, task, start, str(reason), estimator) from None
     except laplace.NoCurvature as reason:
@@ -177,7 +179,7 @@ class Sampled:
         all_ = [found.statistics for found in self.chains.values() if found.statistics]
         if len(all_) <= 1:
             return dict(all_[0]) if all_ else {}
-        together = {"diverging": np.any, "energy": np.sum, "lp": np.sum, "n_steps": np.sum}
+        together: dict[str, Callable] = {"diverging": np.any, "energy": np.sum, "lp": np.sum, "n_steps": np.sum}
         together |= {"acceptance_rate": np.min, "step_size": np.min, "tree_depth": np.max}
         return {name: rule([one[name] for one in all_], axis=0) for name, rule in together.items()}
 

@@ -191,6 +191,7 @@ class FittedJoint(GenerativeBase):
         return chained, self._sampled.statistics()
 
     def _stream_draws(self, key, piece: int) -> Iterator[dict[str, np.ndarray]]:
+        assert self._posterior is not None
         pieces = exact.draws(self._posterior, self._stats.labels, key, self.num_draws, piece)
         while True:
             with jax.enable_x64(True):  # not held open while the caller works on the piece
@@ -202,6 +203,7 @@ class FittedJoint(GenerativeBase):
     @float64
     def _exact_draws(self, key, num: int) -> dict[str, np.ndarray]:
         """Independent draws of the class probabilities and of the blocks in closed form."""
+        assert self._posterior is not None
         return on_host(next(exact.draws(self._posterior, self._stats.labels, key, num)))
 
     def _draw(self, key, num: int) -> dict[str, np.ndarray]:
