@@ -23,6 +23,7 @@ from bayesgen.families import (
     Poisson,
     StudentT,
 )
+from bayesgen.laws import check_family
 
 __version__ = "0.1.0"
 
@@ -49,5 +50,6 @@ __all__ = [
     "Poisson",
     "PoissonNB",
     "StudentT",
+    "check_family",
     "compare",
 ]

@@ -18,7 +18,7 @@ FLOORS = [
     ["joint"],
     ["inference", "predict", "sparse_rows", "outliers", "evidence", "scores", "arviz_data", "tables", "columns", "labels"],
     ["estimators"],
-    ["drawing", "model_plots", "cli", "plots", "__main__", "__init__"],
+    ["drawing", "model_plots", "laws", "cli", "plots", "__main__", "__init__"],
 ]
 FORBIDDEN = {
     ("inference", "predict"),
@@ -30,7 +30,7 @@ FORBIDDEN = {
 HOMES = {
     "sklearn": {"estimators", "tables", "columns", "labels"},
     "numpyro.infer": {"inference"},
-    "pandas": {"tables", "columns", "labels", "estimators", "cli", "plots", "model_plots"},
+    "pandas": {"tables", "columns", "labels", "estimators", "cli", "plots", "model_plots", "laws"},
     "arviz": set(),
     "matplotlib": set(),
 }

@@ -2,8 +2,9 @@
 
 COMMON = """    method : {"map", "mle", "posterior"}
         Maximum likelihood (no prior), the mode of the posterior, or the whole posterior.
-    engine : {"auto", "exact"}
-        The posterior of this family is exact in closed form.
+    engine : {"auto", "exact", "gibbs", "nuts", "svi", "laplace"} or settings such as bayesgen.inference.NUTS(chains=2)
+        How a posterior is found. "auto" takes the closed form where there is one ("exact"), Gibbs sampling where there would
+        be one without missing cells or pooled means, and NUTS otherwise; `engine_` says which, `diagnostics_` how it went.
     priors : array (K,), "uniform" or None
         Fixed class probabilities in the order of `classes_`; None estimates them.
     class_smoothing : float, default 0

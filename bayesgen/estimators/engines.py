@@ -85,7 +85,7 @@ def _warn_not_converged(block: Block, best: optimise.Optimum, estimator) -> None
         f"{np.max(np.abs(best.gradient), initial=0.0):.3g}. The density may have no maximum. {remedy}, rescale the "
         "columns, or drop those that are constant within a class.",
         ConvergenceWarning,
-        stacklevel=6,
+        stacklevel=8,
     )
 
 
@@ -149,7 +149,7 @@ def _report(block: Block, engine: str, found: Chains, estimator) -> None:
             f"{engine} of the {block.name} block: {'; '.join(wrong)}. Try {', or '.join(remedies)}, a stronger prior, or "
             "columns of a common scale. NUTS, SVI and Gibbs are in bayesgen.inference; to_arviz() shows the chains.",
             ConvergenceWarning,
-            stacklevel=6,
+            stacklevel=8,
         )
 
 

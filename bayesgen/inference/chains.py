@@ -56,6 +56,7 @@ def diagnose(draws: Params, statistics: dict[str, np.ndarray]) -> dict[str, Any]
         with np.errstate(invalid="ignore", divide="ignore"):
             r_hat = np.nan_to_num(split_gelman_rubin(flat[..., varies]), nan=np.inf)
             ess = np.nan_to_num(effective_sample_size(flat[..., varies]), nan=0.0)
+            ess = np.where(ess < 0, flat.shape[0] * flat.shape[1], ess)  # draws that alternate: no worse than independent
         if r_hat.max() > found["r_hat"]:
             found |= {"r_hat": float(r_hat.max()), "r_hat_of": name}
         if ess.min() < found["ess"] or not found["ess_of"]:

@@ -20,6 +20,7 @@ from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from numpyro.infer.initialization import init_to_value
 from numpyro.optim import Adam
 
+from bayesgen.families.base import BATCH_ROWS
 from bayesgen.inference import optimise, target
 from bayesgen.inference.chains import Chains
 from bayesgen.inference.nuts import Frame
@@ -92,6 +93,8 @@ def run(problem, key: jax.Array, num_draws: int, settings: SVI) -> Chains:
     frame = Frame(best.flat, _root(problem, best, settings.guide))
     on_rows = isinstance(problem.data, target.Rows)
     size = settings.batch_rows if on_rows and len(problem.data.codes) > settings.batch_rows else None
+    if size is not None and size > BATCH_ROWS:
+        size -= size % BATCH_ROWS  # the likelihood goes through rows in batches of this size
     schedule = (float(settings.step_size), float(settings.steps))
     state = _begin(problem, frame, key_init, *schedule, guide=settings.guide)
     bounds = []

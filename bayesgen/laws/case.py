@@ -17,14 +17,14 @@ from scipy.special import expit
 
 from bayesgen.families.base import Conjugate, Family, Labels, Params
 from bayesgen.families.contract import check_contract
-from bayesgen.inference import optimise, target
+from bayesgen.inference import target
 from bayesgen.laws.quadrature import Lines, stretch
 from bayesgen.programs import jit
 
 ROWS = 60  # of the data that are made
 DRAWS = 4000  # rows drawn under each class
 DRAWN = 2048  # parameters drawn from the posterior
-STARTS, CLIMBS = 256, 3  # draws from the prior, and how many of the likeliest are climbed from
+STARTS, CLIMBS = 64, 3  # where the search for likely parameters starts, and how many of the best it follows
 BATCH = 4096  # rows in one call of log_prob: one shape, one compilation
 MOST_VALUES = 200_000  # of a column of whole numbers
 
@@ -71,7 +71,7 @@ def updated(family, stats):
 
 
 @quick
-def _start(problem, key):
+def _prior_coordinates(problem, key):
     """Unconstrained coordinates of draws from the prior, (STARTS, size)."""
 
     def one(key):
@@ -80,6 +80,18 @@ def _start(problem, key):
         return target.coordinates(problem, {n: s["value"] for n, s in trace.items() if s["type"] == "sample"})
 
     return jnp.clip(jnp.nan_to_num(jax.vmap(one)(jax.random.split(key, STARTS))), -1e150, 1e150)
+
+
+@quick
+def _point(problem, flat):
+    """(−log p(u, D), its slope, parameters as densities need them) at coordinates u."""
+
+    def depth(u):
+        here = target.evaluate(problem, target.unflatten(problem, u))
+        return -(here.log_prior + here.log_jacobian + here.log_likelihood), problem.working(here.params)
+
+    (value, params), slope = jax.value_and_grad(depth, has_aux=True)(flat)
+    return value, slope, params
 
 
 def on_host(tree):
@@ -281,25 +293,28 @@ class Case:
     def _likely(self) -> list[Params]:
         """The parameters at the mode of p(u, D), u the unconstrained coordinates, and a draw from around it."""
         problem = target.Problem(self.family, target.Rows.of(self.x, self.labels), *self.shape)
-        flats = np.asarray(_start(problem, self.key))
+        rng = np.random.default_rng(0)
+        flats = rng.uniform(-2, 2, (STARTS, target.dimension(problem)))
         heights = [_depth(flat, problem)[0] for flat in flats]
+        if not np.isfinite(min(heights)):  # parameters of another order of magnitude: ask the prior
+            flats = np.asarray(_prior_coordinates(problem, self.key))
+            heights = [_depth(flat, problem)[0] for flat in flats]
         if not np.isfinite(min(heights)):
             raise ValueError(f"{type(self.family).__name__}: the rows have no finite density under any draw of the prior.")
-        best = [_descend(problem, flats[i]) for i in np.argsort(heights)[:CLIMBS]]
-        done = min(best, key=lambda found: found.fun)
-        noise = np.random.default_rng(0).normal(size=len(done.x))
-        near = done.x + np.linalg.cholesky(done.hess_inv.todense() + 1e-12 * np.eye(len(noise))) @ noise
-        if not _depth(near, problem)[0] < done.fun + 5 * len(noise):  # the curvature that was met on the way up misleads
-            near = best[-1].x
-        params = on_host(target.constrained(problem, np.stack([done.x, near])))
-        return [pick(params, i) for i in range(2)]
+        done = min((_descend(problem, flats[i]) for i in np.argsort(heights)[:CLIMBS]), key=lambda found: found.fun)
+        curvature = done.hess_inv.todense() + 1e-12 * np.eye(len(done.x))
+        for shrink in (1.0, 0.1, 0.01, 0.0):  # the curvature that was met on the way up may mislead
+            near = done.x + shrink * np.linalg.cholesky(curvature) @ rng.normal(size=len(done.x))
+            if _depth(near, problem)[0] < done.fun + 5 * len(near):
+                break
+        return [on_host(_point(problem, flat)[2]) for flat in (done.x, near)]
 
 
 def _depth(flat: np.ndarray, problem) -> tuple[float, np.ndarray]:
     """−log p(u, D) and its slope."""
-    value, slope = optimise.slope(problem, flat, {"prior": True, "jacobian": True})
+    value, slope, _ = on_host(_point(problem, flat))
     fine = np.isfinite(value) and np.isfinite(slope).all()
-    return (value, slope) if fine else (np.inf, np.zeros_like(flat))
+    return (float(value), slope) if fine else (np.inf, np.zeros_like(flat))
 
 
 def _descend(problem, start: np.ndarray):
@@ -320,7 +335,7 @@ def make_case(family: Family, num_classes: int, num_features: int | None, data, 
             case = _ready(family, x, y, shape, key)
             abstract = draw_sites.eval_shape(case.family, key, 0, 1, shape)[1]
             params = {n: jax.ShapeDtypeStruct(v.shape[1:], v.dtype) for n, v in abstract.items()}
-            if support_of(case.family, params, shape)[0].holds(x) and case.densities:
+            if support_of(case.family, params, shape)[0].holds(x) and (case.closed or case.densities):
                 return case
         except (ValueError, TypeError) as error:  # rows that are not for this family, unless none is
             problem = problem or error
@@ -362,7 +377,7 @@ def _tables(family: Family, shape: tuple[int, int], key) -> Iterator[tuple[np.nd
     k, p = shape
     y = rng.permutation(np.arange(ROWS) % k)
     if family.kind == "number":
-        mix = np.eye(p) + 0.4 * np.tri(p, p, -1)
+        mix = np.eye(p) + 0.8 * np.tri(p, p, -1)
         z = rng.normal(size=(ROWS, p)) @ mix.T + rng.normal(size=(k, p))[y]
         yield from ((rows, y) for rows in (z, np.exp(z / 2), expit(z)))
     if family.kind in ("number", "count"):

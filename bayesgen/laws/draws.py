@@ -24,6 +24,8 @@ def samples(density: Density, rng: np.random.Generator, report: Report) -> None:
         return report.check(3, "drawn rows", np.inf, 0.0, f"sample gives values that are not finite{at(density)}")
     if density.support.total is not None:
         return _counted_rows(density, report)
+    if density.support.discrete and not np.array_equal(density.draws, np.rint(density.draws)):
+        return report.check(3, "drawn rows", np.inf, 0.0, f"sample gives values that are not whole numbers{at(density)}")
     for k in range(density.shape[0]):
         outside = ~((density.draws[k] >= density.support.low[k]) & (density.draws[k] <= density.support.high[k]))
         for j in np.flatnonzero(outside.any(0)).tolist():
