@@ -8,6 +8,7 @@ again when they are called again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,9 @@ MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 _programs: list = []
 _since = 0
+
+# NumPyro's handlers live on one stack per process: only one thread at a time may trace a model.
+tracing = threading.RLock()
 
 
 def jit(function: Callable | None = None, **options) -> Callable:

@@ -183,9 +183,9 @@ def test_coordinates_and_back(x64):
 def test_the_hessian_by_differences_is_jaxs(x64):
     family, rows = case("spherical-free")
     problem, options = on_statistics(family, rows), {"prior": True, "jacobian": True}
-    u = target.starts(problem, jax.random.key(0), 1)[0] + 0.1
+    u = target.starts(problem, jax.random.key(0), 1).places[0] + 0.1
     want = -jax.hessian(lambda v: target.log_density(problem, v))(jnp.asarray(u))
-    got = optimise.curvature(problem, u, np.full(len(u), 1e-5), options)
+    got = optimise._Surface(problem, np.ones(len(u)), options).curvature(u, np.full(len(u), 1e-5))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6 * np.abs(want).max())
 
 

@@ -235,8 +235,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         ----------
         X : array or data frame (n, d)
             Missing cells (NaN, None, pd.NA) are left out exactly. Full covariances are trained on them under
-            method="posterior" only, by Gibbs sampling (RDA is not); multinomial counts refuse them. Counts and binary columns
-            may come as a scipy.sparse matrix.
+            method="posterior" only, by Gibbs sampling (RDA is not); multinomial counts refuse them. Counts and binary
+            columns may come as a scipy.sparse matrix.
         y : array-like (n,)
             Class labels: strings, numbers, booleans or categories.
         sample_weight : array-like (n,), optional

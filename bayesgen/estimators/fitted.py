@@ -15,6 +15,7 @@ from bayesgen import predict
 from bayesgen.estimators import checks, engine_checks, engines
 from bayesgen.estimators.base import GenerativeBase, as_key, float64, on_host
 from bayesgen.families.averaged import Averaged
+from bayesgen.families.contract import classless
 from bayesgen.inference import exact
 from bayesgen.joint import ClassPrior, Joint, JointStats
 
@@ -121,10 +122,12 @@ class FittedJoint(GenerativeBase):
 
     def _set_fitted(self, joint: Joint, stats: JointStats | None, fit: Fit, chosen: dict[str, str] | None = None) -> None:
         plain = joint.bare()
-        pairs = ((block.family, block.name in fit.sampled.chains) for block in plain.blocks)
         self._prior_joint, self._plain, self._stats = joint, plain, stats
         # the density of a new row; `_plain` are the densities at one value of the parameters
-        self._density = plain.with_families([Averaged(family) if drawn else family for family, drawn in pairs])
+        families = [
+            self._averaged(block) if block.name in fit.sampled.chains else block.family.bare() for block in joint.blocks
+        ]
+        self._density = plain.with_families(families)
         self._posterior, self._sampled, self.params_, self._working = fit.posterior, fit.sampled, fit.params, fit.working
         self._draws: dict[str, np.ndarray] | None = None
         names = set((chosen or {"": "exact"}).values())
@@ -135,6 +138,10 @@ class FittedJoint(GenerativeBase):
             self.n_iter_ = max(found.n_iter for found in fit.points)
             self.converged_ = all(found.converged for found in fit.points)
         self._rows = None
+
+    def _averaged(self, block) -> Averaged:
+        shared = classless(block.family, len(self.classes_), block.num_features(self.n_features_in_))
+        return Averaged(block.family.bare(), tuple(sorted(shared)))
 
     # -- fitted attributes
     @property

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bayesgen.families.base import Family, Params
+from bayesgen.families.base import Family, Params, static
 
 ROWS_AT_ONCE = 64  # that carry parameters (or draws times classes) of their own
 
@@ -31,6 +31,7 @@ class Averaged(Family):
     """
 
     family: Any = None
+    shared: tuple = static(default=())  # names of parameters that all the classes share: they have no class axis
 
     @property
     def kind(self) -> str:  # type: ignore[override]
@@ -44,7 +45,7 @@ class Averaged(Family):
         return self.family.integrates_missing(_one(params, 0))
 
     def bare(self) -> Family:
-        return Averaged(self.family.bare())
+        return Averaged(self.family.bare(), self.shared)
 
     def public(self, params: Params) -> Params:
         return self.family.public(params)
@@ -128,7 +129,7 @@ class Averaged(Family):
     def _fill_mode(self, params: Params, x, share, total):
         """The mode of a mixture over draws and classes: every pair of them is a class of its own."""
         count, k = _count(params), share.shape[-1]
-        flat = jax.tree_util.tree_map(lambda leaf: _merge_axes(leaf, k), params)
+        flat = {name: _merge_axes(leaf, k, shared=name in self.shared) for name, leaf in params.items()}
 
         def row(item):
             x, share, total = item
@@ -152,11 +153,11 @@ def _share(logs, total, count: int):
     return jnp.where(jnp.isneginf(total), 1.0 / count, jnp.exp(logs - jnp.where(jnp.isneginf(total), 0.0, total)))
 
 
-def _merge_axes(leaf, num_classes: int):
-    """(S, K, ...) -> (S·K, ...); parameters that classes share are repeated."""
-    if leaf.ndim > 1 and leaf.shape[1] == num_classes:
-        return leaf.reshape(-1, *leaf.shape[2:])
-    return jnp.repeat(leaf, num_classes, axis=0)
+def _merge_axes(leaf, num_classes: int, *, shared: bool):
+    """(S, K, ...) -> (S·K, ...); parameters that classes share, (S, ...), are repeated."""
+    if shared:
+        return jnp.repeat(leaf, num_classes, axis=0)
+    return leaf.reshape(-1, *leaf.shape[2:])
 
 
 def _each_row(function: Callable, params: Params, key, pick, y, *more):

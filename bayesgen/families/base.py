@@ -20,6 +20,7 @@ from numpyro.distributions import biject_to
 from bayesgen.families.cells import cell_logs, centre, column_law, is_discrete, peaks, row_logs
 from bayesgen.families.modes import mixture_mode
 from bayesgen.linalg import Cells, Shared
+from bayesgen.programs import tracing
 
 Params = dict[str, Any]
 BATCH_ROWS = 16_384
@@ -312,7 +313,8 @@ class Conjugate(Family):
 
     def draw(self, key: jax.Array, num_classes: int, num_features: int) -> Params:
         """One draw of the parameters from `model`."""
-        return self.working(handlers.seed(self.model, key)(num_classes, num_features))
+        with tracing:
+            return self.working(handlers.seed(self.model, key)(num_classes, num_features))
 
     def resample(self, key: jax.Array, params: Params, stats, num_classes: int, num_features: int) -> Params:
         """A draw of the (working) parameters given the statistics of complete rows: a Gibbs step from `params`."""
@@ -339,8 +341,8 @@ class Conjugate(Family):
 
 def log_prior(family: Family, theta: Params, num_classes: int, num_features: int) -> jax.Array:
     """Log density of the sites `theta` under the family's `model`."""
-    model = handlers.substitute(family.model, theta)
-    trace = handlers.trace(model).get_trace(num_classes, num_features)
+    with tracing:
+        trace = handlers.trace(handlers.substitute(family.model, theta)).get_trace(num_classes, num_features)
     sites = [site for site in trace.values() if site["type"] == "sample"]
     return sum((jnp.sum(site["fn"].log_prob(site["value"])) for site in sites), jnp.zeros(()))
 
@@ -350,7 +352,8 @@ def free_parameters(family: Family, num_classes: int, num_features: int) -> int:
     free: list[int] = []
 
     def count(key):
-        trace = handlers.trace(handlers.seed(family.model, key)).get_trace(num_classes, num_features)
+        with tracing:
+            trace = handlers.trace(handlers.seed(family.model, key)).get_trace(num_classes, num_features)
         for site in trace.values():
             if site["type"] == "sample" and not site["is_observed"]:
                 free.append(int(np.prod(biject_to(site["fn"].support).inverse_shape(jnp.shape(site["value"])))))

@@ -18,7 +18,9 @@ from numpyro import handlers
 
 from bayesgen.families.base import Family
 from bayesgen.linalg import Shared
+from bayesgen.programs import tracing
 
+RESERVED = {"class_probs", "likelihood", "y", "x"}  # sites of the joint model and of the engines
 PLATE = 'with numpyro.plate("class", num_classes):'
 SIGNATURES = {"model": "model(self, num_classes, num_features)", "distribution": "distribution(self, params)"}
 
@@ -152,19 +154,40 @@ def _trace_model(family: Family, num_classes: int, num_features: int) -> dict[st
         return None  # draw as usual
 
     def run():
-        with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=look):
+        return traced(family)
+
+    def traced(family):
+        with tracing, handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=look):
             params = family.model(num_classes, num_features)
         _check_params(name, params)
         return params
 
     params = _run(family, "model", num_classes, num_features, run)
+    _check_fields(family, traced)
     if not latent:
         raise ValueError(f"{name} has no numpyro.sample statement: the parameters need a prior, stated there.")
     return params
 
 
+def _check_fields(family: Family, traced) -> None:
+    """Fields are traced when a family is fitted: sizes and words among them must be declared as structure."""
+    try:
+        jax.eval_shape(traced, family)
+    except _Refused as error:
+        raise error.args[0] from None
+    except Exception as error:
+        names = [f.name for f in dataclasses.fields(family) if not f.metadata.get("static")]  # type: ignore[arg-type]
+        raise TypeError(
+            f"{type(family).__name__}.model runs with the values of its fields {names}, but not when they are traced by JAX: "
+            "a field that is structure (a size, a name, a flag) must be declared with bayesgen.families.static(), as in "
+            f"`size: int = static(2)`. ({type(error).__name__}: {str(error).splitlines()[0]})"
+        ) from error
+
+
 def _check_site(name: str, site: dict) -> None:
     fn = site["fn"]
+    if site["name"] in RESERVED:
+        raise _Refused(ValueError(f"{name}: the name {site['name']!r} is taken; give the site another one."))
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
         fn = fn.base_dist
     if not isinstance(fn, dist.Distribution):

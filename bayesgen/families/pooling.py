@@ -23,6 +23,7 @@ from numpyro import handlers
 
 from bayesgen.families.base import Params
 from bayesgen.moments import Moments
+from bayesgen.programs import tracing
 
 
 def model(structure, tied: bool, prior, num_classes: int) -> Params:
@@ -46,7 +47,9 @@ def sweep(hyper, structure, tied: bool, prior, key, mean, stats: Moments) -> Par
     df = prior.df + structure.total(stats.weight, tied)
     precision = structure.precision_prior(df, scale, True).sample(key_precision)
     posterior = hyper.update(hyper.stats(mean, jnp.ones((len(mean), 1))))
-    pool = jax.tree_util.tree_map(lambda leaf: leaf[0], handlers.seed(posterior.model, key_pool)(1, mean.shape[1]))
+    with tracing:
+        drawn = handlers.seed(posterior.model, key_pool)(1, mean.shape[1])
+    pool = jax.tree_util.tree_map(lambda leaf: leaf[0], drawn)
     mean = structure.pooled_mean(key_mean, stats, precision, pool["mean"], pool["precision"])
     return {"precision": precision, "mean": mean, "pool_precision": pool["precision"], "pool_mean": pool["mean"]}
 

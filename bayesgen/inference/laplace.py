@@ -25,8 +25,7 @@ def run(problem, key: jax.Array, num_draws: int, settings: Laplace) -> Chains:
         raise NoCurvature(f"{len(best.flat)} coordinates are too many for a matrix of second derivatives")
     if not (best.strict and best.converged):
         raise NoCurvature("the search found no strict and smooth maximum of the posterior density")
-    values, vectors = best.curvature
-    root = vectors / np.sqrt(values)
+    root = best.curvature.root()
     if not _smooth(problem, best, root):
         raise NoCurvature("the posterior density has a kink or a flat top: its curvature says nothing of its width")
     noise = np.asarray(jax.random.normal(key_draws, (num_draws, len(best.flat))))

@@ -7,8 +7,6 @@ L as arguments: another table of the same shape, or other statistics, compile no
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import jax
 import numpy as np
 from numpyro.infer.hmc import hmc
@@ -16,6 +14,7 @@ from numpyro.infer.util import ParamInfo
 
 from bayesgen.inference import optimise, target
 from bayesgen.inference.chains import Chains, collect, diagnose, pieces
+from bayesgen.inference.optimise import Frame
 from bayesgen.inference.progress import bar
 from bayesgen.inference.settings import NUTS, chains_of
 from bayesgen.programs import jit
@@ -23,16 +22,6 @@ from bayesgen.programs import jit
 STEPS_ON_ROWS, STEPS_ON_STATISTICS = 25, 250  # between two looks at the keyboard (and at the progress bar)
 WIDEST_START = 1.0  # of the chains, in posterior standard deviations
 STATISTICS = ("diverging", "energy", "acceptance_rate", "step_size", "n_steps", "tree_depth", "lp")
-
-
-class Frame(NamedTuple):
-    """The coordinates of the sampler: u = centre + root z; root None: u = centre + z."""
-
-    centre: Any
-    root: Any
-
-    def __call__(self, z):
-        return self.centre + (z if self.root is None else self.root @ z)
 
 
 def _kernel(problem, frame: Frame, first: ParamInfo, settings: tuple, key):
@@ -87,8 +76,7 @@ def run(problem, key: jax.Array, num_draws: int, settings: NUTS) -> Chains:
     """num_draws draws of the parameters, in chains of equal length."""
     chains = chains_of(settings, num_draws)
     key_start, key_place, key_chains = jax.random.split(key, 3)
-    best = optimise.maximise(problem, target.starts(problem, key_start, optimise.RESTARTS), prior=True, jacobian=True)
-    frame = Frame(best.flat, optimise.frame(problem, best))
+    frame = optimise.frame(problem, key_start)
     first = _places(problem, frame, key_place, chains)
     options = {"warmup": settings.warmup, "depth": settings.max_tree_depth}
     accept = float(settings.target_accept)
@@ -111,15 +99,13 @@ def run(problem, key: jax.Array, num_draws: int, settings: NUTS) -> Chains:
 
 
 def _places(problem, frame: Frame, key, chains: int) -> ParamInfo:
-    """Where the chains start: scattered about the mode, as far out as the density is finite."""
+    """Where the chains start: scattered about the centre, as far out as the density is finite."""
     noise = np.asarray(jax.random.normal(key, (chains, len(frame.centre))))
-    width = WIDEST_START if frame.root is not None else 0.1
+    width = WIDEST_START if np.ndim(frame.root) == 2 else 0.1
     while True:
         found = [optimise.slope(problem, np.asarray(frame(z)), {"prior": True, "jacobian": True}) for z in width * noise]
         if width < 1e-6 or all(np.isfinite(value) and np.isfinite(slope).all() for value, slope in found):
             break
         width /= 4
     slopes = np.array([slope for _, slope in found])
-    return ParamInfo(
-        width * noise, np.array([value for value, _ in found]), slopes if frame.root is None else slopes @ frame.root
-    )
+    return ParamInfo(width * noise, np.array([value for value, _ in found]), frame.back(slopes))

@@ -22,7 +22,7 @@ from numpyro.distributions.transforms import biject_to
 
 from bayesgen.families.base import BATCH_ROWS, Conjugate, Family, Labels, Params
 from bayesgen.linalg import Shared
-from bayesgen.programs import jit
+from bayesgen.programs import jit, tracing
 
 LIKELIHOOD = "likelihood"
 PRIOR_DRAWS = 32  # behind the median that a search starts from
@@ -115,7 +115,8 @@ def evaluate(problem, u: Params) -> Point:
         return value
 
     # blocked: a caller may itself be a model
-    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(substitute_fn=place):
+    placed = handlers.substitute(substitute_fn=place)
+    with tracing, handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), placed:
         params = problem.model()
     logs = {name: _log_prob(site) for name, site in trace.items() if site["type"] == "sample"}
     likelihood = logs.pop(LIKELIHOOD)
@@ -129,7 +130,8 @@ def _log_prob(site) -> jax.Array:
 
 def _sites(problem, values: Params | None = None) -> dict[str, dict]:
     """The sites of the model that are to be inferred, drawn from the prior or at given values."""
-    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), handlers.substitute(data=values or {}):
+    placed = handlers.substitute(data=values or {})
+    with tracing, handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=0), placed:
         problem.model()
     return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
 
@@ -199,32 +201,45 @@ def coordinates(problem, values: Params) -> jax.Array:
 
 
 @jit(compiler_options=ONCE)
-def _prior_median(problem, key) -> jax.Array:
+def _drawn(problem, family, key) -> jax.Array:
+    """Coordinates (PRIOR_DRAWS, D) of draws from the family's `model`."""
+
     def one(key):
-        with handlers.seed(rng_seed=key):
-            return coordinates(problem, {n: s["value"] for n, s in _prior_sites(problem).items()})
+        with tracing, handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key):
+            family.model(problem.num_classes, problem.num_features)
+        sites = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        return coordinates(problem, sites)
 
-    drawn = jax.vmap(one)(jax.random.split(key, PRIOR_DRAWS))
-    return jnp.nan_to_num(jnp.median(drawn, 0), nan=0.0, posinf=0.0, neginf=0.0)
+    return jax.vmap(one)(jax.random.split(key, PRIOR_DRAWS))
 
 
-def _prior_sites(problem) -> dict[str, dict]:
-    with handlers.trace() as trace:
-        problem.family.model(problem.num_classes, problem.num_features)
-    return {n: s for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+class Starts(NamedTuple):
+    """Vectors to search from, and how far each coordinate may be expected to move."""
+
+    places: np.ndarray  # (R, D)
+    scale: np.ndarray  # (D,)
+
+
+def starts(problem, key: jax.Array, count: int) -> Starts:
+    """From the closed form's posterior where there is one; else from the prior: its median, 0 and at random.
+
+    Scales make the search indifferent to the units of the columns.
+    """
+    family = problem.family
+    known = isinstance(family, Conjugate) and family.closed_form and not isinstance(problem.data, Rows)
+    drawn = np.asarray(_drawn(problem, _posterior(problem) if known else family, key))
+    drawn = np.where(np.isfinite(drawn), drawn, 0.0)
+    middle = np.median(drawn, 0)
+    scale = np.median(np.abs(drawn - middle), 0)
+    scale = np.where(scale > 1e-300, 1.5 * scale, np.maximum(1.0, np.abs(middle)))
+    if known:
+        return Starts(middle[None], scale)
+    spread = np.asarray(
+        jax.random.uniform(jax.random.fold_in(key, 1), (max(count - 2, 0), len(middle)), minval=-2, maxval=2)
+    )
+    return Starts(np.concatenate([middle[None], np.zeros((1, len(middle))), middle + scale * spread])[:count], scale)
 
 
 @jit(compiler_options=ONCE)
-def _conjugate_start(problem) -> jax.Array:
-    return coordinates(problem, problem.family.update(problem.data).centre())
-
-
-def starts(problem, key: jax.Array, count: int) -> np.ndarray:
-    """Vectors to search from: the closed form's centre where there is one; else the prior's median, 0, and at random."""
-    family = problem.family
-    if isinstance(family, Conjugate) and family.closed_form and not isinstance(problem.data, Rows):
-        return np.asarray(_conjugate_start(problem))[None]
-    first = np.asarray(_prior_median(problem, key))
-    size = len(first)
-    others = np.asarray(jax.random.uniform(jax.random.fold_in(key, 1), (max(count - 2, 0), size), minval=-2, maxval=2))
-    return np.concatenate([first[None], np.zeros((1, size)), others])[: max(count, 1)]
+def _posterior(problem):
+    return problem.family.update(problem.data)

@@ -23,10 +23,10 @@ from numpyro.optim import Adam
 from bayesgen.families.base import BATCH_ROWS
 from bayesgen.inference import optimise, target
 from bayesgen.inference.chains import Chains
-from bayesgen.inference.nuts import Frame
+from bayesgen.inference.optimise import Frame
 from bayesgen.inference.progress import bar
 from bayesgen.inference.settings import SVI
-from bayesgen.programs import jit
+from bayesgen.programs import jit, tracing
 
 GUIDES = {"multivariate": AutoMultivariateNormal, "normal": AutoNormal}
 PIECE = 100  # steps between two looks at the keyboard
@@ -89,36 +89,37 @@ def _draw(problem, frame, state, key, step_size, steps, guide, num):
 def run(problem, key: jax.Array, num_draws: int, settings: SVI) -> Chains:
     """Draws from the fitted law, as one chain; the trace of the bound is among the diagnostics."""
     key_start, key_init, key_steps, key_draws = jax.random.split(key, 4)
-    best = optimise.maximise(problem, target.starts(problem, key_start, optimise.RESTARTS), prior=True, jacobian=True)
-    frame = Frame(best.flat, _root(problem, best, settings.guide))
+    frame = _scaled(optimise.frame(problem, key_start), settings.guide)
     on_rows = isinstance(problem.data, target.Rows)
     size = settings.batch_rows if on_rows and len(problem.data.codes) > settings.batch_rows else None
     if size is not None and size > BATCH_ROWS:
         size -= size % BATCH_ROWS  # the likelihood goes through rows in batches of this size
     schedule = (float(settings.step_size), float(settings.steps))
-    state = _begin(problem, frame, key_init, *schedule, guide=settings.guide)
+    with tracing:
+        state = _begin(problem, frame, key_init, *schedule, guide=settings.guide)
     bounds = []
     with bar(settings.steps, "SVI", on_rows and settings.progress) as advanced:
         for start in range(0, settings.steps, PIECE):
             length, use = min(PIECE, settings.steps - start), jax.random.fold_in(key_steps, start)
             options = {"guide": settings.guide, "batch": size, "length": length}
-            state, loss = jax.block_until_ready(_advance(problem, frame, state, use, *schedule, **options))
+            with tracing:  # NumPyro's own handlers are at work while this compiles
+                state, loss = jax.block_until_ready(_advance(problem, frame, state, use, *schedule, **options))
             bounds.append(-np.asarray(loss))
             advanced(length)
-    draws = _draw(problem, frame, state, key_draws, *schedule, guide=settings.guide, num=num_draws)
+    with tracing:
+        draws = _draw(problem, frame, state, key_draws, *schedule, guide=settings.guide, num=num_draws)
     # the bound over u, not over z: densities of the two differ by |det L|
-    elbo = np.concatenate(bounds) + (0.0 if frame.root is None else np.linalg.slogdet(frame.root)[1])
+    elbo = np.concatenate(bounds) + frame.log_det()
     found = {"elbo": elbo, "converged": bool(np.isfinite(elbo).all()) and _settled(elbo)}
     return Chains({name: np.asarray(value)[None] for name, value in draws.items()}, {}, found)
 
 
-def _root(problem, best: optimise.Optimum, guide: str) -> np.ndarray | None:
-    """The frame of the guide's coordinates; for independent ones their scales only."""
-    root = optimise.frame(problem, best)
-    if guide == "multivariate" or root is None:
-        return root
-    precision = np.linalg.inv(root @ root.T)
-    return np.diag(1 / np.sqrt(np.diagonal(precision)))
+def _scaled(frame: Frame, guide: str) -> Frame:
+    """The frame of the guide's coordinates; of independent ones their scales only."""
+    if guide == "multivariate" or np.ndim(frame.root) == 1:
+        return frame
+    precision = np.linalg.inv(frame.root @ frame.root.T)
+    return Frame(frame.centre, 1 / np.sqrt(np.diagonal(precision)))
 
 
 def _settled(elbo: np.ndarray) -> bool:
