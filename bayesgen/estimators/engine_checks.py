@@ -9,7 +9,7 @@ from numpyro import handlers
 from bayesgen import predict, tables
 from bayesgen.estimators.checks import choice, column, label, number, whole
 from bayesgen.families.base import Conjugate, Family
-from bayesgen.families.contract import check_contract
+from bayesgen.families.contract import check_contract, unresolved
 from bayesgen.families.gaussian import Gaussian, Shrinkage
 from bayesgen.inference import target
 from bayesgen.inference.settings import ENGINES, NUTS, SVI, Gibbs, Laplace, name_of
@@ -68,7 +68,8 @@ def trainable_rows(block, x, estimator) -> None:
         _full_covariance_with_gaps(block, rows, estimator)
     if not isinstance(family, Conjugate):
         _inside(block, rows, estimator)
-        if not family_integrates(family, len(estimator.classes_), rows.shape[1]):
+        # a family that waits for numbers from the data is asked when it has them (see scorable_rows)
+        if not unresolved(family) and not family_integrates(family, len(estimator.classes_), rows.shape[1]):
             _refuse_gaps(block, rows, estimator)
 
 
@@ -169,6 +170,8 @@ def able(joint, stats, chosen: dict[str, str], x, labels, estimator) -> None:
             raise ValueError(f"engine={engine!r} needs dense rows: give X.toarray(), or use engine='exact'.")
         if part == ():
             _has_data(block, x, labels, estimator)
+            if not family_integrates(family, joint.num_classes, block.num_features(joint.num_features)):
+                _refuse_gaps(block, block.take_host(x), estimator)
 
 
 def _has_data(block, x, labels, estimator) -> None:

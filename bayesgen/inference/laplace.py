@@ -25,20 +25,21 @@ def run(problem, key: jax.Array, num_draws: int, settings: Laplace) -> Chains:
         raise NoCurvature(f"{len(best.flat)} coordinates are too many for a matrix of second derivatives")
     if not (best.strict and best.converged):
         raise NoCurvature("the search found no strict and smooth maximum of the posterior density")
-    root = best.curvature.root()
-    if not _smooth(problem, best, root):
+    if not _smooth(problem, best):
         raise NoCurvature("the posterior density has a kink or a flat top: its curvature says nothing of its width")
+    root = best.curvature.root()
     noise = np.asarray(jax.random.normal(key_draws, (num_draws, len(best.flat))))
     draws = target.constrained(problem, best.flat + noise @ root.T)
     found = {"converged": best.converged, "n_iter": best.n_iter}
     return Chains({name: np.asarray(value)[None] for name, value in draws.items()}, {}, found)
 
 
-def _smooth(problem, best: optimise.Optimum, root: np.ndarray) -> bool:
-    """Whether the log density falls by something like a half, one standard deviation out along each axis."""
+def _smooth(problem, best: optimise.Optimum) -> bool:
+    """Whether the log density falls by something like a half, as far along each coordinate as its curvature says."""
+    assert best.curvature is not None
     options = {"prior": True, "jacobian": True}
     falls = [
-        np.mean([optimise.slope(problem, best.flat + side * axis, options)[0] + best.value for side in (-1, 1)])
-        for axis in root.T
+        np.mean([optimise.slope(problem, best.flat + side * move, options)[0] + best.value for side in (-1, 1)])
+        for move in np.diag(best.curvature.widths)
     ]
-    return bool(np.all((np.array(falls) > 0.05) & (np.array(falls) < 10.0)))
+    return bool(np.all((np.array(falls) > 0.1) & (np.array(falls) < 10.0)))

@@ -282,10 +282,9 @@ class Case:
 
     @cached_property
     def densities(self) -> list[Density]:
-        """The family at two parameters that are likely given the data and, where there is one, at its predictive."""
+        """The family at two parameters: a posterior draw and the predictive where they are known, else likely ones."""
         if self.closed:
-            named = [(f"posterior draw {i + 1}", pick(self.draws[1], i)) for i in range(2)]
-            named.append(("predictive", self.posterior[1]))
+            named = [("a posterior draw", pick(self.draws[1], 0)), ("the predictive", self.posterior[1])]
         else:
             named = [(f"likely parameters {i + 1}", params) for i, params in enumerate(self._likely())]
         return [Density(name, self.family, p, self.shape, self.key, i) for i, (name, p) in enumerate(named, 1)]

@@ -204,7 +204,7 @@ def order(case: Case, report: Report) -> None:
         table = density.logs(rows)
         error, backwards = _gap(density.logs(rows[::-1])[::-1], table), np.arange(case.shape[0])[::-1]
         report.check(9, "rows", error, EXACT, f"log_prob of a row changes by {error:.3g} with the rows around it")
-        if density.name == "predictive":
+        if density.name == "the predictive":
             continue
         fixed = _shared(case)
         turned = {n: v if n in fixed else v[backwards] for n, v in density.params.items()}
