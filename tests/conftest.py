@@ -1,13 +1,22 @@
 """Shared cases: small data with unequal classes, and every covariance structure."""
 
 import os
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
-# Most of the suite's time is compilation: keep compiled programs on disk, for both workers and for the next run.
+# Most of the suite's time is compilation: compiled programs are kept on disk, for both workers and for the next run, and
+# the compiler optimises little. `normal_settings` undoes the latter for what test_optimised.py and others run in processes
+# of their own. To run everything as users do: JAX_DISABLE_MOST_OPTIMIZATIONS=0 XLA_FLAGS= pytest
 CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+if version("jaxlib").startswith(("0.8.", "0.9.")):  # flags that a release does not have end the process
+    QUICK["XLA_FLAGS"] = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+for name, value in QUICK.items():
+    os.environ.setdefault(name, value)
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -25,6 +34,18 @@ def structure(request):
 def x64():
     with jax.enable_x64(True):
         yield
+
+
+def normal_settings():
+    """The environment of a process whose programs are compiled as those of users are."""
+    ours = [*QUICK.items(), ("PYTEST_ADDOPTS", os.environ.get("PYTEST_ADDOPTS"))]
+    return {name: value for name, value in os.environ.items() if (name, value) not in ours}
+
+
+@partial(jax.jit, static_argnums=1)
+def compiled(owner, method, *args):
+    """`owner.method(*args)` as one program; outside jit each of its operations would be compiled by itself."""
+    return getattr(owner, method)(*args)
 
 
 def make_rows(seed=0, n=40, d=3, k=3):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import normal_settings
 from matplotlib import pyplot
 
 import bayesgen
@@ -27,7 +28,7 @@ def demo():
 def test_command_in_its_own_process_prints_every_section_and_draws(tmp_path):
     path = tmp_path / "demo.png"
     command = [sys.executable, "-m", "bayesgen", "demo", "--plot", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=normal_settings())
     assert done.returncode == 0, done.stderr
     assert [done.stdout.count(heading) for heading in HEADINGS] == [1, 1, 1, 1]
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -477,11 +477,11 @@ def places(rows, every):
 @pytest.mark.parametrize("name", TINY)
 def test_samples_follow_the_enumerated_joint(name, method):
     clf, every, joint = tiny(name, method)
-    rows, drawn = clf.sample(20_000, random_state=5)
+    rows, drawn = clf.sample(40_000, random_state=5)
     pairs = places(rows, every) * 2 + np.searchsorted(clf.classes_, drawn)
     assert chi_square(pairs, np.exp(joint).ravel()) > 1e-4
     # of a class that is given
-    rows, drawn = clf.sample(10_000, y="jam", random_state=6)
+    rows, drawn = clf.sample(40_000, y="jam", random_state=6)
     assert set(drawn) == {"jam"}
     assert chi_square(places(rows, every), np.exp(joint[:, 1] - logsumexp(joint[:, 1]))) > 1e-4
 
@@ -495,7 +495,7 @@ def test_samples_given_cells_follow_joint_over_marginal(name, method):
     conditional = np.where(every[:, [1]] == 1, np.exp(joint), 0.0)
     pairs = places(rows, every) * 2 + np.searchsorted(clf.classes_, drawn)
     assert chi_square(pairs, (conditional / conditional.sum()).ravel()) > 1e-4
-    rows, _ = clf.sample(10_000, y="ham", given={1: 1}, random_state=6)
+    rows, _ = clf.sample(20_000, y="ham", given={1: 1}, random_state=6)
     assert chi_square(places(rows, every), conditional[:, 0] / conditional[:, 0].sum()) > 1e-4
 
 
@@ -710,14 +710,14 @@ def at_most_uniform(pvalues, draws):
 @pytest.mark.parametrize(("name", "method"), [(name, "map" if name == "mixed" else "posterior") for name in NAMES])
 def test_outlier_pvalues_are_at_most_uniform_on_rows_from_the_model(name, method):
     clf = fitted(name, method)
-    rows, _ = clf.sample(3000, random_state=11)
+    rows, _ = clf.sample(10_000, random_state=11)  # as many as are simulated: one program serves both
     x = back(name, rows)
     at_most_uniform(clf.outlier_pvalues(rows), 10_000)
     patterns = np.zeros((3, x.shape[1]), bool)
     for kind, where, _ in blocks(name):
         if kind != "multinomial":
             patterns[0, where[-1:]] = patterns[1, where[:1]] = True
-    gaps = np.where(patterns[np.arange(3000) % 3], np.nan, x)
+    gaps = np.where(patterns[np.arange(10_000) % 3], np.nan, x)
     pvalues = clf.outlier_pvalues(table(name, gaps))
     for i in range(3):
         at_most_uniform(pvalues[i::3], 10_000)
@@ -777,9 +777,9 @@ def test_outlier_pvalues_of_many_columns_are_uniform():
     x[:, :20] = rng.poisson(0.3, (200, 20)).clip(0, 1)
     for clf, rows in ((BernoulliNB(method="posterior", random_state=0), x), (PoissonNB(random_state=0), x * 3)):
         clf.fit(rows, y)
-        pvalues = clf.outlier_pvalues(clf.sample(3000, random_state=5)[0])
+        pvalues = clf.outlier_pvalues(clf.sample(10_000, random_state=5)[0])
         for a in (0.05, 0.3, 0.6):
-            assert abs(np.mean(pvalues <= a) - a) < 4 * np.sqrt(a * (1 - a) * (1 / 3000 + 1 / 10_000)) + 0.01
+            assert abs(np.mean(pvalues <= a) - a) < 4 * np.sqrt(a * (1 - a) * (1 / 10_000 + 1 / 10_000)) + 0.01
 
 
 def test_outlier_pvalues_of_sparse_blocks_of_several_families():
@@ -1022,10 +1022,15 @@ def public(name, sites):
 
 def test_nuts_on_categories_of_unequal_number_agrees_with_the_exact_posterior():
     clf, (x, y) = fitted("categorical", "posterior"), numbers("categorical")
-    with jax.enable_x64(True):
+
+    @jax.jit  # one program; outside jit the start of the chain is compiled operation by operation
+    def chain(key):
         mcmc = MCMC(NUTS(clf.model), num_warmup=50, num_samples=50, progress_bar=False)
-        mcmc.run(jax.random.key(0), table("categorical", x), y)
-        samples = np.asarray(mcmc.get_samples()["prob"])
+        mcmc.run(key, table("categorical", x), y)
+        return mcmc.get_samples()["prob"]
+
+    with jax.enable_x64(True):
+        samples = np.asarray(chain(jax.random.key(0)))
     assert samples.shape == (50, 3, 9)
     np.testing.assert_allclose(np.stack([part.sum(-1) for part in np.split(samples, [3, 5], -1)]), 1.0, rtol=1e-9)
     exact = np.concatenate([clf.params_["prob"][:, j, :c] for j, c in enumerate((3, 2, 4))], 1)

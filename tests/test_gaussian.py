@@ -1,13 +1,13 @@
 """The Gaussian family against its own NumPyro model, closed formulas, SciPy and numerical integration."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 import pytest
-from conftest import holes, make_rows
+from conftest import compiled, holes, make_rows
 from numpyro.infer.util import log_density
 from scipy import integrate, stats
 from scipy.special import multigammaln
@@ -37,6 +37,11 @@ def resolved(structure, prior="proper", seed=0, n=40, d=3, k=3):
     return family.resolve_stats(stats_), stats_, x, y
 
 
+@jax.jit
+def predictive(family, stats_):
+    return family.update(stats_).predictive()
+
+
 def random_sites(structure, seed, d=3, k=3):
     """Parameters far from any estimate, in the parametrisation of the model."""
     rng = np.random.default_rng(seed)
@@ -64,19 +69,29 @@ def dense_covariances(structure, sites, d=3, k=3):
 def test_log_posterior_differs_from_log_joint_by_a_constant(structure, prior, x64):
     family, stats_, x, y = resolved(structure, prior)
     joint = Joint(ClassPrior(0.5), (Block("gaussian", family),), 3, 3)
-    posterior = family.update(stats_)
     counts = np.bincount(y, minlength=3)
+
+    @jax.jit
+    def densities(sites, probs):
+        model, _ = log_density(joint.model, (x, y), {}, sites | {"class_probs": probs})
+        return model, log_density(family.update(stats_).model, (3, 3), {}, sites)[0]
+
     gaps = []
     for seed in range(5):
-        sites = random_sites(structure, seed)
         probs = np.random.default_rng(seed).dirichlet(np.ones(3))
-        model = log_density(joint.model, (x, y), {}, sites | {"class_probs": probs})[0]
-        q = log_density(posterior.model, (3, 3), {}, sites)[0] + dist.Dirichlet(1.5 + counts).log_prob(probs)
-        gaps.append(float(model - q))
+        model, q = densities(random_sites(structure, seed), probs)
+        gaps.append(float(model - q - stats.dirichlet.logpdf(probs, 1.5 + counts)))
     np.testing.assert_allclose(gaps, gaps[0], rtol=0, atol=1e-8)
     if prior == "proper":
         evidence = exact.log_evidence(joint, joint.stats(x, Labels(y, 3)))
         np.testing.assert_allclose(evidence, gaps[0], rtol=0, atol=1e-8)
+
+
+@partial(jax.jit, static_argnums=3)
+@jax.value_and_grad
+def objective(sites, family, stats_, method):
+    value = family.log_likelihood(sites, stats_)
+    return value + (log_density(family.model, (3, 3), {}, sites)[0] if method == "map" else 0.0)
 
 
 @pytest.mark.parametrize("method", ["mle", "map"])
@@ -85,19 +100,14 @@ def test_gradient_vanishes_at_the_estimate(structure, prior, method, x64):
     family, stats_, x, y = resolved(structure, prior)
     point = family.sites(getattr(family, method)(stats_))
 
-    def objective(sites):
-        value = family.log_likelihood(sites, stats_)
-        return value + (log_density(family.model, (3, 3), {}, sites)[0] if method == "map" else 0.0)
-
-    gradient = jax.grad(objective)(jax.tree_util.tree_map(jnp.asarray, point))
+    best, gradient = objective(jax.tree_util.tree_map(jnp.asarray, point), family, stats_, method)
     scale = jax.tree_util.tree_map(lambda g, p: np.abs(g) * np.maximum(np.abs(p).max(), 1.0), gradient, point)
     assert max(float(np.max(leaf)) for leaf in jax.tree_util.tree_leaves(scale)) < 1e-8 * len(x)
     # and it is a maximum: every small step loses
-    best = objective(point)
     for seed in range(5):
         rng = np.random.default_rng(seed)
         away = {"mean": point["mean"] + 0.01 * rng.normal(size=(3, 3)), "precision": point["precision"] * 1.02}
-        assert objective(away) < best
+        assert objective(away, family, stats_, method)[0] < best
 
 
 def test_rows_and_statistics_give_the_same_likelihood(structure, x64):
@@ -105,8 +115,19 @@ def test_rows_and_statistics_give_the_same_likelihood(structure, x64):
     sites = random_sites(structure, 3)
     covs = dense_covariances(structure, sites)
     rows = sum(stats.multivariate_normal.logpdf(r, sites["mean"][k], covs[k]) for r, k in zip(x, y, strict=True))
-    np.testing.assert_allclose(family.log_likelihood(sites, stats_), rows, rtol=1e-10)
-    np.testing.assert_allclose(np.asarray(family.log_prob(sites, jnp.asarray(x)))[np.arange(40), y].sum(), rows, rtol=1e-10)
+    np.testing.assert_allclose(compiled(family, "log_likelihood", sites, stats_), rows, rtol=1e-10)
+    table = np.asarray(compiled(family, "log_prob", sites, x))
+    np.testing.assert_allclose(table[np.arange(40), y].sum(), rows, rtol=1e-10)
+
+
+@partial(jax.jit, static_argnums=(2, 3))
+def log_evidence(family, seen, num_classes, num_features):
+    return family.log_evidence(seen, num_classes, num_features)
+
+
+@jax.jit
+def one_step(family, seen, rows):
+    return family.log_prob(family.update(seen).predictive(), rows)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -120,15 +141,15 @@ def test_evidence_is_the_chain_of_one_step_predictives(structure, missing, x64):
     family = family.resolve_stats(empty)
     total, seen = 0.0, empty
     for i in range(len(x)):
-        table = family.log_prob(family.update(seen).predictive(), jnp.asarray(x[i : i + 1]))
+        table = one_step(family, seen, x[i : i + 1])
         total += float(table[0, y[i]])
         seen = family.merge(seen, family.stats(x[i : i + 1], Labels(y[i : i + 1], 2)))
-    np.testing.assert_allclose(family.log_evidence(seen, 2, 3), total, rtol=1e-10)
+    np.testing.assert_allclose(log_evidence(family, seen, 2, 3), total, rtol=1e-10)
 
 
 def test_evidence_of_a_full_covariance_by_the_textbook_formula(x64):
     family, stats_, x, y = resolved(("full", False), n=30, k=1)
-    prior, post = family.prior, family.update(stats_).prior
+    prior, post = family.prior, compiled(family, "update", stats_).prior
     d, n = 3, len(x)
 
     def log_normaliser(df, scale, strength):
@@ -141,7 +162,7 @@ def test_evidence_of_a_full_covariance_by_the_textbook_formula(x64):
 
     expected = log_normaliser(float(post.df[0]), np.asarray(post.scale[0]), float(post.strength[0]))
     expected -= log_normaliser(float(prior.df), prior.scale, float(prior.strength)) + 0.5 * n * d * np.log(2 * np.pi)
-    np.testing.assert_allclose(family.log_evidence(stats_, 1, d), expected, rtol=1e-12)
+    np.testing.assert_allclose(log_evidence(family, stats_, 1, d), expected, rtol=1e-12)
 
 
 # -- the estimates, by the formulas of the conventions
@@ -176,10 +197,10 @@ def test_map_formulas(structure, x64):
 
 def test_posterior_draws_have_the_moments_of_the_posterior(structure, x64):
     family, stats_, x, y = resolved(structure)
-    posterior = family.update(stats_)
+    posterior = compiled(family, "update", stats_)
     keys = jax.random.split(jax.random.key(0), 4000)
-    draws = jax.vmap(lambda key: posterior.draw(key, 3, 3))(keys)
-    expected = posterior.expectation()
+    draws = jax.jit(jax.vmap(lambda key: posterior.draw(key, 3, 3)))(keys)
+    expected = compiled(posterior, "expectation")
     for name, value in draws.items():
         error = np.asarray(value).std(0) / np.sqrt(4000)
         assert np.all(np.abs(np.asarray(value).mean(0) - expected[name]) < 5 * error + 1e-12)
@@ -187,43 +208,43 @@ def test_posterior_draws_have_the_moments_of_the_posterior(structure, x64):
 
 def test_predictive_is_the_average_density_over_draws(structure, x64):
     family, stats_, x, y = resolved(structure)
-    posterior = family.update(stats_)
+    posterior = compiled(family, "update", stats_)
     keys = jax.random.split(jax.random.key(1), 20_000)
-    rows = jnp.asarray(holes(x)[:6])
-    tables = jax.vmap(lambda key: jnp.exp(family.log_prob(posterior.draw(key, 3, 3), rows)))(keys)
-    expected = np.exp(family.log_prob(posterior.predictive(), rows))
+    rows = holes(x)[:6]
+    tables = jax.jit(jax.vmap(lambda key: jnp.exp(family.log_prob(posterior.draw(key, 3, 3), rows))))(keys)
+    expected = np.exp(compiled(family, "log_prob", compiled(posterior, "predictive"), rows))
     error = np.asarray(tables).std(0) / np.sqrt(len(keys))
     assert np.all(np.abs(np.asarray(tables).mean(0) - expected) < 5 * error + 1e-12)
 
 
 def test_predictive_is_numpyros_distribution(structure, x64):
     family, stats_, x, y = resolved(structure)
-    params = family.update(stats_).predictive()
-    table = family.distribution(params).log_prob(x[:, None, :])
-    np.testing.assert_allclose(family.log_prob(params, jnp.asarray(x)), table, rtol=1e-10)
+    params = predictive(family, stats_)
+    table = jax.jit(lambda params: family.distribution(params).log_prob(x[:, None, :]))(params)
+    np.testing.assert_allclose(compiled(family, "log_prob", params, x), table, rtol=1e-10)
 
 
 # -- laws 1 and 2: integrates to one, NaN is the marginal
-@pytest.mark.parametrize("predictive", [False, True])
-def test_density_integrates_to_one_and_nan_is_the_marginal(structure, predictive, x64):
+@pytest.mark.parametrize("averaged", [False, True])
+def test_density_integrates_to_one_and_nan_is_the_marginal(structure, averaged, x64):
     family, stats_, x, y = resolved(structure, d=2, k=2)
-    params = family.update(stats_).predictive() if predictive else family.map(stats_)
+    params = predictive(family, stats_) if averaged else family.map(stats_)
     u = np.linspace(-1, 1, 20_003)[1:-1]
     # the whole real line by x = 3u/(1 − u²), so that heavy tails are in
     grid, step = 3 * u / (1 - u**2), 3 * (1 + u**2) / (1 - u**2) ** 2
     line = np.stack([np.full_like(grid, 0.3), grid], 1)
-    joint = np.exp(np.asarray(family.log_prob(params, jnp.asarray(line)))[:, 1])
-    marginal = np.exp(family.log_prob(params, jnp.asarray([[0.3, np.nan]])))[0, 1]
+    joint = np.exp(np.asarray(compiled(family, "log_prob", params, line))[:, 1])
+    marginal = np.exp(compiled(family, "log_prob", params, np.array([[0.3, np.nan]])))[0, 1]
     np.testing.assert_allclose(integrate.simpson(joint * step, x=u), marginal, rtol=1e-8)
     alone = np.stack([grid, np.full_like(grid, np.nan)], 1)
-    total = np.exp(np.asarray(family.log_prob(params, jnp.asarray(alone)))[:, 1])
+    total = np.exp(np.asarray(compiled(family, "log_prob", params, alone))[:, 1])
     np.testing.assert_allclose(integrate.simpson(total * step, x=u), 1.0, rtol=1e-8)
 
 
 def test_row_without_cells_has_density_one(structure, x64):
     family, stats_, x, y = resolved(structure)
-    for params in (family.map(stats_), family.update(stats_).predictive()):
-        table = family.log_prob(params, jnp.full((2, 3), jnp.nan))
+    for params in (family.map(stats_), predictive(family, stats_)):
+        table = compiled(family, "log_prob", params, np.full((2, 3), np.nan))
         np.testing.assert_allclose(table, 0.0, atol=1e-12)
 
 
@@ -305,7 +326,7 @@ def test_auto_prior_of_degenerate_columns():
 # -- law 3: draws follow the density
 def test_drawn_rows_follow_the_density(structure, x64):
     family, stats_, x, y = resolved(structure)
-    for params in (family.map(stats_), family.update(stats_).predictive()):
+    for params in (family.map(stats_), predictive(family, stats_)):
         rows = family.sample(jax.random.key(3), params, jnp.full(4000, 1))
         scale = np.asarray(family.distribution(params).variance)[1]
         assert np.all(np.abs(np.asarray(rows).mean(0) - params["mean"][1]) < 5 * np.sqrt(scale / 4000))

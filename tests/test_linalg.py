@@ -39,12 +39,16 @@ def sub_block(x, mean, cov, df=None):
     return out
 
 
+def log_density(x, mean, cov, cells=None, df=None):
+    """One program; outside jit each operation would be compiled by itself."""
+    return jax.jit(lambda *args: linalg.log_density(linalg.quadratic_form(*args, cells), df))(x, mean, cov)
+
+
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("df", [None, np.array([2.5, 7.0, 40.0])])
 def test_scattered_cells_equal_the_sub_block(tied, df, x64):
     x, mean, cov = case(tied=tied)
-    table = linalg.log_density(linalg.quadratic_form(jnp.asarray(x), mean, jnp.asarray(cov)), df)
-    np.testing.assert_allclose(table, sub_block(x, mean, cov, df), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(log_density(x, mean, cov, None, df), sub_block(x, mean, cov, df), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -56,8 +60,7 @@ def test_every_group_equals_the_sub_block(tied, x64, monkeypatch):
     kinds = set()
     for rows, cells in linalg.group_rows(np.isnan(x)):
         kinds.add(type(cells))
-        form = linalg.quadratic_form(jnp.asarray(x[rows]), mean, jnp.asarray(cov), cells)
-        out[rows] = linalg.log_density(form)
+        out[rows] = log_density(x[rows], mean, cov, cells)
     assert kinds == {linalg.Shared, linalg.Scattered}
     np.testing.assert_allclose(out, expected, rtol=1e-9, atol=1e-9)
 
@@ -89,7 +92,7 @@ def conditional(row, mean, cov):
 @pytest.mark.parametrize("tied", [False, True])
 def test_conditional_mean(tied, x64):
     x, mean, cov = case(3, n=60, tied=tied)
-    got = np.asarray(linalg.conditional_mean(jnp.asarray(x), mean, jnp.asarray(cov), 5))
+    got = np.asarray(jax.jit(linalg.conditional_mean, static_argnums=3)(x, mean, cov, 5))
     for i, row in enumerate(x):
         for k in range(3):
             m = np.isnan(row)
@@ -104,9 +107,9 @@ def test_conditional_draws(tied, df, x64):
     _, mean, cov = case(4, tied=tied)
     row = np.array([np.nan, 0.7, np.nan, -1.0, 2.0])
     n = 40_000
-    x = jnp.asarray(np.tile(row, (n, 1)))
-    nu = None if df is None else jnp.full(3, df)
-    rows = linalg.conditional_draw(jax.random.key(0), x, jnp.full(n, 2), jnp.asarray(mean), jnp.asarray(cov), 2, nu)
+    x = np.tile(row, (n, 1))
+    nu = None if df is None else np.full(3, df)
+    rows = jax.jit(linalg.conditional_draw, static_argnums=5)(jax.random.key(0), x, np.full(n, 2), mean, cov, 2, nu)
     draws = np.asarray(rows)[:, [0, 2]]
     centre, spread = conditional(row, mean[2], cov[2 % len(cov)])
     if df is not None:
@@ -124,11 +127,13 @@ def test_densities_to_ten_digits_far_into_the_tails(name, x64):
     ref = DENSITIES[name]
     x, mean, cov = jnp.asarray(ref["X"], float), jnp.asarray([ref["mean"]], float), jnp.asarray([ref["sigma"]])
     for cells in (linalg.Shared(np.ones(5, bool)), None):
-        form = linalg.quadratic_form(x, mean, cov, cells)
-        np.testing.assert_allclose(linalg.log_density(form)[:, 0], np.array(ref["exact_dmvnorm_log"], float), rtol=1e-10)
+        form = jax.jit(lambda *args, cells=cells: linalg.quadratic_form(*args, cells))(x, mean, cov)
+        normal = jax.jit(linalg.log_density)(form)[:, 0]
+        np.testing.assert_allclose(normal, np.array(ref["exact_dmvnorm_log"], float), rtol=1e-10)
         for df in (1.0, 2.5, 5.0, 30.0, 10000.0):
             key = f"exact_dmvt_log_df{df:g}"
-            np.testing.assert_allclose(linalg.log_density(form, df)[:, 0], np.array(ref[key], float), rtol=1e-10)
+            student = jax.jit(linalg.log_density)(form, df)[:, 0]
+            np.testing.assert_allclose(student, np.array(ref[key], float), rtol=1e-10)
 
 
 def test_student_t_with_many_degrees_of_freedom_is_the_normal(x64):

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from conftest import normal_settings
 from sklearn.naive_bayes import MultinomialNB as SklearnMultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -350,5 +351,5 @@ print(peak() - before - k * p * 8 / 2**20)
 @pytest.mark.parametrize(("name", "settings"), [("MultinomialNB", ""), ("BernoulliNB", "binarize=0.0")])
 def test_wide_sparse_text_in_little_memory(name, settings):
     code = textwrap.dedent(MEMORY.format(name=name, settings=settings))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=normal_settings())
     assert float(done.stdout) < 300

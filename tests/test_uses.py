@@ -212,7 +212,7 @@ def test_impute_keeps_the_frame():
 def test_outlier_pvalues_are_uniform_on_rows_from_the_model(clf, method, classes):
     x, labels = make_rows(9, n=90, d=4, k=classes)
     fitted = clone(clf).set_params(method=method, random_state=0).fit(x, labels)
-    rows, _ = fitted.sample(3000, random_state=11)
+    rows = fitted.sample(10_000, random_state=11)[0][:3000]  # as many are simulated: one program serves both
     cases = [np.ones(4, bool), np.array([1, 0, 1, 1], bool), np.array([0, 0, 1, 0], bool)]
     patterns = np.array(cases)[np.arange(3000) % 3]
     pvalues = fitted.outlier_pvalues(np.where(patterns, rows, np.nan))
