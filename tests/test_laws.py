@@ -352,6 +352,8 @@ def test_arguments_of_check_family():
         check_family(Exponential(), laws=[7])
     with pytest.raises(TypeError, match="A family is an instance: give Exponential\\(\\), not Exponential."):
         check_family(Exponential)
+    with pytest.raises(ValueError, match=re.escape("data: x has shape (3,) and there are 3 labels; (n, p) finite cells")):
+        check_family(Exponential(), data=([1.0, 2.0, 3.0], [0, 1, 0]))
     with pytest.raises(ValueError, match="give a proper one"):
         check_family(Improper())
 

@@ -178,8 +178,8 @@ def _check_fields(family: Family, traced) -> None:
     except Exception as error:
         names = [f.name for f in dataclasses.fields(family) if not f.metadata.get("static")]  # type: ignore[arg-type]
         raise TypeError(
-            f"{type(family).__name__}.model runs with the values of its fields {names}, but not when they are traced by JAX: "
-            "a field that is structure (a size, a name, a flag) must be declared with bayesgen.families.static(), as in "
+            f"{type(family).__name__}.model runs with the values of its fields {names}, but not when JAX traces them: a "
+            "field that is structure (a size, a name, a flag) must be declared with bayesgen.families.static(), as in "
             f"`size: int = static(2)`. ({type(error).__name__}: {str(error).splitlines()[0]})"
         ) from error
 

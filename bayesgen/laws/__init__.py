@@ -55,8 +55,8 @@ def check_family(
     num_classes, num_features : int
         K and p. Columns: by default two, or one if the family is made for one. More than two are checked in pairs.
     data : (x, y), optional
-        A table of numbers (n, p) and the classes of its rows, to fill in an "auto" prior and to choose θ by. By default rows
-        are made according to the `kind` and the support of the family. It decides K and p.
+        A table of numbers (n, p) without missing cells and the classes of its rows, to fill in an "auto" prior and to
+        choose θ by. It decides K and p. By default rows are made according to the `kind` and the support of the family.
     random_state : int, numpy Generator, JAX key or None
     laws : list of int, optional
         Check only these.

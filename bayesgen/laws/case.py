@@ -324,6 +324,10 @@ def make_case(family: Family, num_classes: int, num_features: int | None, data, 
     """The family, resolved on the data given or on rows made for it."""
     if data is not None:
         x, y = np.asarray(data[0], float), np.unique(np.asarray(data[1]), return_inverse=True)[1]
+        if x.ndim != 2 or len(x) != len(y) or not np.isfinite(x).all():
+            raise ValueError(
+                f"data: x has shape {x.shape} and there are {len(y)} labels; (n, p) finite cells and n are needed."
+            )
         return _ready(family, x, y, (int(y.max()) + 1, x.shape[1]), key)
     shape = (num_classes, _columns(family, num_classes) if num_features is None else num_features)
     if family.kind == "category" and getattr(family, "sizes", None) is None:
