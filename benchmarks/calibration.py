@@ -1,7 +1,7 @@
 """Simulation-based calibration of every engine: the long run, its table, and the rank histograms.
 
     python benchmarks/calibration.py                               # prints the table, draws docs/calibration.png
-    python benchmarks/calibration.py --replications 20 --only nuts --figure /tmp/ranks.png
+    python benchmarks/calibration.py --replications 20 --only nuts --figure ranks.png
 
 Parameters are drawn from a stated prior, a table of 20 rows from the parameters, and draws from the engine; the truth's
 rank among 19 of them is uniform if the engine is right. The cases and the ranks are those of `tests/simulation.py`.
