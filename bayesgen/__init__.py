@@ -8,6 +8,7 @@ from bayesgen.estimators.comparing import compare
 from bayesgen.estimators.complement import ComplementNB
 from bayesgen.estimators.discrete import BernoulliNB, CategoricalNB, MultinomialNB, PoissonNB
 from bayesgen.estimators.discriminant import LDA, QDA, RDA
+from bayesgen.estimators.imputer import GenerativeImputer
 from bayesgen.estimators.mixed import GenerativeClassifier, MixedNB
 from bayesgen.estimators.naive_bayes import GaussianNB
 from bayesgen.families import (
@@ -41,6 +42,7 @@ __all__ = [
     "Gaussian",
     "GaussianNB",
     "GenerativeClassifier",
+    "GenerativeImputer",
     "LogNormal",
     "MixedNB",
     "Multinomial",

@@ -120,6 +120,15 @@ class Full(Covariance):
     def conditional_draw(self, key, x, y, mean, cov, df=None, cells=None):
         return linalg.conditional_draw(key, x, y, mean, self._stack(cov), self._width(x, cells), df)
 
+    def expected(self, x, r, mean, cov, cells=None):
+        if not isinstance(cells, linalg.Shared | linalg.Placed):
+            missing = jnp.isnan(x)
+            where = jnp.sort(jnp.where(missing, jnp.arange(x.shape[1]), x.shape[1]), 1)
+            cells = linalg.Placed(where[:, : self._width(x, cells)])
+        covs = jnp.broadcast_to(self._stack(cov), (*mean.shape, mean.shape[-1]))
+        parts = jax.lax.map(lambda one: linalg.expected_moments(x, *one, cells), (r.T, mean, covs))
+        return Moments(*parts[:3]), parts.log_density.T
+
     def pooled_mean(self, key, moments, precision, centre, pool):
         own = self.matrix(moments.weight) * precision
         root = jnp.linalg.cholesky(pool + own)
@@ -130,6 +139,16 @@ class Full(Covariance):
 
     def groups(self, missing):
         return linalg.group_rows(missing)
+
+    def deviations(self, cov):
+        return jnp.sqrt(jnp.diagonal(cov, axis1=-2, axis2=-1))
+
+    def relative(self, delta, cov):
+        sd = self.deviations(cov)
+        return delta / (sd[..., :, None] * sd[..., None, :])
+
+    def of_variances(self, variance):
+        return variance[..., None] * jnp.eye(variance.shape[-1])
 
     def add(self, cov, ridge):
         return cov + ridge * jnp.eye(cov.shape[-1], dtype=cov.dtype)
@@ -244,6 +263,15 @@ class _Axes(Covariance):
         mean = (pool * centre + own * moments.mean) / total
         return mean + jax.random.normal(key, mean.shape) / jnp.sqrt(total)
 
+    def deviations(self, cov):
+        return jnp.sqrt(self.per_column(cov))
+
+    def relative(self, delta, cov):
+        return delta / cov
+
+    def of_variances(self, variance):
+        return variance
+
     def add(self, cov, ridge):
         return cov + ridge
 
@@ -334,6 +362,9 @@ class Spherical(_Axes):
 
     def per_column(self, cov):
         return cov if cov.ndim == 2 else cov[..., None]
+
+    def of_variances(self, variance):
+        return variance.mean(-1)
 
     def distribution(self, mean, cov, df=None):
         scale = jnp.sqrt(jnp.broadcast_to(self.per_column(cov), mean.shape))

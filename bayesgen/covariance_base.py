@@ -165,6 +165,10 @@ class Covariance(abc.ABC):
     def conditional_draw(self, key, x, y, mean, cov, df=None, cells=None) -> jax.Array:
         """Rows with their missing cells drawn given the others and the class y, (n, d)."""
 
+    def expected(self, x, r, mean, cov, cells=None) -> tuple[Moments, jax.Array]:
+        """Moments under weights r (n, K), missing cells integrated out given mean and cov, and the log density (n, K)."""
+        return self.soft(x, r), self.log_prob(x, mean, cov, None, cells)
+
     @abc.abstractmethod
     def pooled_mean(self, key, moments: Moments, precision, centre, pool) -> jax.Array:
         """A draw (K, d) of μ_k ~ N(A⁻¹(Pm + nΛx̄), A⁻¹), A = P + nΛ: class means given precisions Λ and their pool (m, P)."""
@@ -173,6 +177,19 @@ class Covariance(abc.ABC):
         """How rows with missing cells are best split into batches."""
         # NaN cells drop out of a sum over columns: every row can go with every other.
         yield None, None
+
+    # -- sizes, for searches
+    @abc.abstractmethod
+    def deviations(self, cov) -> jax.Array:
+        """Standard deviations of the columns, broadcastable to the means."""
+
+    @abc.abstractmethod
+    def relative(self, delta, cov) -> jax.Array:
+        """A change of the covariance in units of the columns' standard deviations."""
+
+    @abc.abstractmethod
+    def of_variances(self, variance) -> jax.Array:
+        """The covariance without correlations that has these variances of the columns."""
 
     # -- estimates as users and checks see them
     @abc.abstractmethod

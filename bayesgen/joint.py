@@ -143,6 +143,9 @@ class Joint:
     def stats(self, x, labels: Labels) -> JointStats:
         """Statistics of each block; none, (), where the family has none for these rows."""
 
+        if not labels.complete:  # rows without label have no statistics of their own
+            return JointStats(labels.part(labels.known).counts(), tuple(() for _ in self.blocks))
+
         def of(block):
             rows = block.take_host(x)
             return block.family.stats(rows, labels) if has_stats(block.family, rows) else ()
@@ -161,6 +164,9 @@ class Joint:
 
     def resolve_stats(self, stats: JointStats, x=None, labels: Labels | None = None) -> Joint:
         """Every number that is taken from the data filled in: from the statistics, or the rows where there are none."""
+
+        if labels is not None and not labels.complete:  # those without label have no say in the prior
+            x, labels = x[labels.known], labels.part(labels.known)
 
         def of(block, part):
             return block.family.resolve(block.take_host(x), labels) if part == () else block.family.resolve_stats(part)
@@ -223,8 +229,7 @@ class Joint:
         Rows without a class enter through `factor("unlabelled", Σ log Σ_k p(x, y=k))`. y None with x given: all
         unknown. x None: rows are sampled, num_rows of them.
         """
-        probs = self.class_prior.model(self.num_classes)
-        parts = [self._block_params(block) for block in self.blocks]
+        probs, parts = self.parameters()
         if x is not None and y is None:
             y = np.full(len(x), -1)
         n = num_rows if x is None and y is None else len(x if y is None else y)
@@ -238,6 +243,10 @@ class Joint:
         if x is not None and unknown is not False:
             total = logsumexp(self.log_joint(self.gather(probs, parts), jnp.asarray(x), _known_complete(self, x)), -1)
             numpyro.factor("unlabelled", jnp.sum(jnp.where(unknown, total, 0.0)))
+
+    def parameters(self) -> tuple[Any, list[Params]]:
+        """The sample statements of class probabilities and of each block's parameters."""
+        return self.class_prior.model(self.num_classes), [self._block_params(block) for block in self.blocks]
 
     def _block_params(self, block: Block) -> Params:
         size = (self.num_classes, block.num_features(self.num_features))

@@ -68,3 +68,23 @@ def rank(matrix: np.ndarray) -> int:
     scale = np.where(scale > 0, scale, 1.0)
     eigenvalues = np.linalg.eigvalsh(matrix / scale[:, None] / scale[None, :])
     return int(np.sum(eigenvalues > len(matrix) * 1e-14))
+
+
+def negative_direction(scatter: np.ndarray, scale: np.ndarray, tolerance: float) -> tuple[int, int] | None:
+    """(class, column) of a scatter that is negative: no scatter of any rows. None where there is none.
+
+    scatter (K, d) by column, or (K, d, d): then in any direction, and the column is the one with most part in it. Columns
+    are in units of the square root of scale (K, d); down to −tolerance all is rounding.
+    """
+    own = scatter if scatter.ndim == 2 else np.diagonal(scatter, axis1=1, axis2=2)
+    bad = np.argwhere(own < -tolerance * scale)
+    if len(bad):
+        return int(bad[0, 0]), int(bad[0, 1])
+    unit = np.sqrt(np.where(scale > 0, scale, 1.0))
+    for k in range(len(scatter)) if scatter.ndim == 3 else ():
+        matrix = scatter[k] / unit[k][:, None] / unit[k]
+        try:
+            np.linalg.cholesky(matrix + tolerance * np.eye(len(matrix)))
+        except np.linalg.LinAlgError:
+            return k, int(np.abs(np.linalg.eigh(matrix)[1][:, 0]).argmax())
+    return None

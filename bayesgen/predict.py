@@ -139,11 +139,12 @@ def _proba_draws(joint, draws, x, cells):
 
 @jit
 def _row_draws(joint, draws, x, cells, y):
-    """(n, S, 1 + K): log p(x, y | θ) at each row's class y, then log p(k | x, θ) of every class."""
+    """(n, S, 1 + K): log p(x, y | θ) at each row's class y (−1: log p(x | θ)), then log p(k | x, θ) of every class."""
 
     def one(params):
         table = joint.log_joint(params, x, cells)
-        own = jnp.take_along_axis(table, y[:, None], 1)
+        own = jnp.take_along_axis(table, jnp.maximum(y, 0)[:, None], 1)
+        own = jnp.where(y[:, None] >= 0, own, logsumexp(table, -1, keepdims=True))
         return jnp.concatenate([own, _normalise(table, params["class_probs"])], 1)
 
     return jnp.moveaxis(jax.lax.map(one, draws), 0, 1)
@@ -229,7 +230,7 @@ def proba_draws(joint: Joint, draws: Params, x) -> np.ndarray:
 
 
 def row_draws(joint: Joint, draws: Params, x, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log p(x_i, y_i | θ_s), (n, S), and log p(k | x_i, θ_s), (n, S, K)."""
+    """log p(x_i, y_i | θ_s), log p(x_i | θ_s) where y_i is −1, (n, S), and log p(k | x_i, θ_s), (n, S, K)."""
     if sparse.issparse(x):
         return sparse_rows.row_draws(joint, draws, x, y)
     tail = (len(draws["class_probs"]), 1 + joint.num_classes)

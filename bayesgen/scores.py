@@ -40,6 +40,10 @@ class Scores:
         """How often each row counts."""
         return np.ones(len(self.codes)) if self.weight is None else self.weight
 
+    def weights_of(self, name: str) -> np.ndarray:
+        """The same for one score, which rows without label may not have."""
+        return np.where(np.isnan(self.rows[name]), 0.0, self.weights()) if name in ("accuracy", "brier") else self.weights()
+
 
 def total(values: np.ndarray, weight: np.ndarray) -> float:
     """Σ_i w_i v_i; rows of no weight do not count, whatever their value."""
@@ -100,7 +104,10 @@ def from_draws(own: np.ndarray, shares: np.ndarray, codes: np.ndarray, leaving: 
     own (n, S): log p(x_i, y_i | θ_s); shares (n, S, K): log p(k | x_i, θ_s).
     """
     out: dict[str, np.ndarray] = {}
-    for kind, log_lik in (("joint", own), ("conditional", shares[np.arange(len(codes)), :, codes])):
+    given = np.where(
+        codes[:, None] >= 0, shares[np.arange(len(codes)), :, codes], 0.0
+    )  # of no label there is nothing to say
+    for kind, log_lik in (("joint", own), ("conditional", given)):
         found, rough = psis(log_lik, leaving, efficiency), waic(log_lik, leaving)
         out |= {f"psis_{kind}": found["elpd"], f"psis_{kind}_p": found["p"], f"psis_{kind}_bad_k": found["bad"]}
         out |= {f"waic_{kind}": rough["elpd"], f"waic_{kind}_p": rough["p"]}
@@ -110,8 +117,15 @@ def from_draws(own: np.ndarray, shares: np.ndarray, codes: np.ndarray, leaving: 
 
 
 def hits(log_shares: np.ndarray, codes: np.ndarray) -> dict[str, np.ndarray]:
-    """By row, from log p(k | x_i, D without i), (n, K): whether the most probable class is right, and Brier's score."""
+    """By row, from log p(k | x_i, D without i), (n, K): whether the most probable class is right, and Brier's score.
+
+    NaN for rows without label.
+    """
     share = np.exp(log_shares)
     truth = np.arange(share.shape[1]) == codes[:, None]
     right = (share.argmax(1) == codes).astype(float)
-    return {"accuracy": right, "brier": np.sum((share - truth) ** 2, axis=1)}
+    known = codes >= 0
+    return {
+        "accuracy": np.where(known, right, np.nan),
+        "brier": np.where(known, np.sum((share - truth) ** 2, axis=1), np.nan),
+    }

@@ -73,5 +73,5 @@ def row_draws(joint: Joint, draws: Params, x, y: np.ndarray) -> tuple[np.ndarray
         total = logsumexp(table, axis=1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):
             shares[:, s] = np.where(np.isneginf(total), np.log(params["class_probs"]), table - total)
-        own[:, s] = table[np.arange(n), y]
+        own[:, s] = np.where(y >= 0, table[np.arange(n), y], total[:, 0])
     return own, shares

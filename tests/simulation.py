@@ -164,7 +164,7 @@ def _by(run: Callable, make: Callable, settings, table: Table, key, num: int) ->
 
 
 def _augmented(table: Table) -> gibbs.Augmented:
-    return gibbs.Augmented.of(table.family, table.x, table.labels)
+    return gibbs.Augmented.of_family(table.family, table.x, table.labels)
 
 
 ENGINES: dict[str, Callable] = {

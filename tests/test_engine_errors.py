@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from bayesgen import LDA, QDA, RDA, BernoulliNB, Family, Gaussian, GenerativeClassifier, MixedNB, NormalWishart
+from bayesgen import LDA, QDA, BernoulliNB, Family, Gaussian, GenerativeClassifier, MixedNB, NormalWishart
 from bayesgen.improper import ImproperGamma
 from bayesgen.inference import NUTS, SVI, Gibbs, nuts
 
@@ -183,13 +183,6 @@ def test_sparse_rows_have_no_sampler():
     x = sparse.csr_array(np.eye(6))
     with pytest.raises(ValueError, match="engine='nuts' needs dense rows.*X.toarray"):
         BernoulliNB(method="posterior", engine="nuts").fit(x, [0, 0, 0, 1, 1, 1])
-
-
-def test_rda_does_not_train_on_gaps():
-    gaps = X.copy()
-    gaps[0, 0] = np.nan
-    with pytest.raises(ValueError, match="Input X contains NaN.*not RDA"):
-        RDA(method="posterior", alpha=0.5, gamma=0.5).fit(gaps, NAMES)
 
 
 def test_more_rows_with_gaps_are_refused_by_full_covariances():

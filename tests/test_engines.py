@@ -76,13 +76,13 @@ def test_nuts_and_gibbs_agree_with_the_exact_posterior(name, x64):
     agree(found, want)
     assert found.diagnostics["divergences"] == 0 and found.diagnostics["r_hat"] < 1.01
     assert {len(v) for v in found.statistics.values()} == {4} and found.statistics["diverging"].shape == (4, 1000)
-    agree(gibbs.run(gibbs.Augmented.of(family, rows, LABELS), jax.random.key(1), 4000, Gibbs()), want)
+    agree(gibbs.run(gibbs.Augmented.of_family(family, rows, LABELS), jax.random.key(1), 4000, Gibbs()), want)
 
 
 def test_gibbs_fills_missing_cells_as_nuts_integrates_them_out(x64):
     rows = holes(X, 0.25)
     family = Gaussian("full", True).resolve(rows, LABELS)
-    a = gibbs.run(gibbs.Augmented.of(family, rows, LABELS), jax.random.key(0), 8000, Gibbs())
+    a = gibbs.run(gibbs.Augmented.of_family(family, rows, LABELS), jax.random.key(0), 8000, Gibbs())
     b = nuts.run(on_rows(family, rows), jax.random.key(1), 4000, NUTS(progress=False))
     agree(a, {name: value.reshape(-1, *value.shape[2:]) for name, value in b.draws.items()})
 
@@ -90,7 +90,7 @@ def test_gibbs_fills_missing_cells_as_nuts_integrates_them_out(x64):
 @pytest.mark.parametrize("structure", [("full", False), ("diag", True), ("spherical", False)], ids=str)
 def test_pooled_means_by_gibbs_and_by_nuts(structure, x64):
     family = Gaussian(*structure, NormalWishart(0.5, 0.5, D + 30.0, 60.0), pooling=True).resolve(X, LABELS)
-    a = gibbs.run(gibbs.Augmented.of(family, X, LABELS), jax.random.key(0), 8000, Gibbs())
+    a = gibbs.run(gibbs.Augmented.of_family(family, X, LABELS), jax.random.key(0), 8000, Gibbs())
     b = nuts.run(on_statistics(family, X), jax.random.key(1), 4000, NUTS())
     agree(a, {name: value.reshape(-1, *value.shape[2:]) for name, value in b.draws.items()})
 

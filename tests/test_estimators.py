@@ -15,22 +15,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesgen import LDA, QDA, RDA, GaussianNB, NormalWishart
 
-NO_TRAINING_GAPS = {
-    "check_estimators_pickle": "fits on rows with missing cells; mle and map of a full covariance need complete rows",
-}
 
-
-def expected_failures(estimator):
-    trains = isinstance(estimator, GaussianNB) or estimator.method == "posterior"
-    return {} if trains else NO_TRAINING_GAPS
-
-
-@parametrize_with_checks([LDA(), QDA(), RDA(), GaussianNB()], expected_failed_checks=expected_failures)
+@parametrize_with_checks([LDA(), QDA(), RDA(), GaussianNB()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks([QDA(method="posterior"), GaussianNB(method="posterior")], expected_failed_checks=expected_failures)
+@parametrize_with_checks([QDA(method="posterior"), GaussianNB(method="posterior")])
 def test_scikit_learn_checks_of_posteriors(estimator, check):
     check(estimator)
 

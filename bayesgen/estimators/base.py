@@ -7,7 +7,6 @@ in `uses`.
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Any
 
 import jax
@@ -16,10 +15,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import ThreadpoolController
 
 from bayesgen import programs, tables
 from bayesgen.estimators import checks, engine_checks
+from bayesgen.estimators.blas import one_blas_thread
 from bayesgen.families.base import Family, Labels
 from bayesgen.joint import Block, ClassPrior, Joint, JointStats
 
@@ -39,6 +38,8 @@ FITTED = {
     "_schema",
     "_label_schema",
     "_key_data",
+    "_paths",
+    "_transduced",
 }
 
 
@@ -87,31 +88,6 @@ def _one_key(key: jax.Array) -> jax.Array:
     raise ValueError(f"random_state is a JAX array of shape {key.shape}, not one key: give jax.random.key(seed).")
 
 
-class _OneBlasThread:
-    """Hold BLAS to one thread; safe to enter from several threads, restored when the last one leaves."""
-
-    def __init__(self):
-        self._lock, self._inside, self._pools, self._limit = threading.Lock(), 0, None, None
-
-    def __enter__(self):
-        with self._lock:
-            if self._inside == 0:
-                self._pools = self._pools or ThreadpoolController()
-                self._limit = self._pools.limit(limits=1, user_api="blas")
-                self._limit.__enter__()
-            self._inside += 1
-
-    def __exit__(self, *exception):
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limit.__exit__(*exception)
-
-
-# Many small products on several BLAS threads stall each other on busy cores, up to tenfold.
-one_blas_thread = _OneBlasThread()
-
-
 def _keeps_statistics(estimator) -> bool:
     """Whether the fit is a function of sufficient statistics that were kept."""
     stats = getattr(estimator, "_stats", ())
@@ -120,6 +96,9 @@ def _keeps_statistics(estimator) -> bool:
 
 class GenerativeBase(ClassifierMixin, BaseEstimator):
     """Reads tables and labels, keeps the statistics of blocks of columns, and takes in or gives up rows."""
+
+    _learns_unlabelled = True  # whether rows without label are of use
+    _stats: Any  # JointStats of the rows so far; None for known parameters
 
     def _family(self) -> Family:
         """The family of an estimator with one block, from the constructor arguments."""
@@ -148,6 +127,9 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "params_")
 
     def __getstate__(self):
         # A stored model must not carry the training rows; only leaving one out and ArviZ's data need them.
@@ -214,8 +196,10 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         x = self._read(X, reset=reset, y=y)
         values, missing = self._read_labels(y)
         check_consistent_length(x, values)
-        checks.refuse_missing_labels(missing)
+        if not reset or not self._learns_unlabelled:
+            checks.refuse_missing_labels(missing, self)
         if reset:
+            checks.some_labels(missing)
             self.classes_ = tables.unique_labels(values, missing) if classes is None else self._announced(classes)
         weight = None
         if sample_weight is not None:
@@ -234,11 +218,12 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array or data frame (n, d)
-            Missing cells (NaN, None, pd.NA) are left out exactly. Full covariances are trained on them under
-            method="posterior" only, by Gibbs sampling (RDA is not); multinomial counts refuse them. Counts and binary
+            Missing cells (NaN, None, pd.NA) are integrated out exactly: left out where columns are independent, by EM
+            (mle, map) or Gibbs sampling (posterior) where they are not. Multinomial counts refuse them. Counts and binary
             columns may come as a scipy.sparse matrix.
         y : array-like (n,)
-            Class labels: strings, numbers, booleans or categories.
+            Class labels: strings, numbers, booleans or categories. Rows without label (NaN, None, pd.NA, or what
+            `unlabelled` names) are learnt from too, as mixtures of the classes; `transduction_` has the labels found.
         sample_weight : array-like (n,), optional
             Whole weights are the same as repeated rows.
 
@@ -249,12 +234,20 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._check_arguments()
         return self._first_fit(X, y, None, sample_weight)
 
-    def _first_fit(self, X, y, classes, sample_weight):
+    def _first_fit(self, X, y, classes, sample_weight, *, more: bool = False):
         self._unfit()
         try:
             x, labels = self._read_training(X, y, sample_weight, classes, reset=True)
             self._remember(y)
-            self._learn(self._statistics(x, labels), x, labels)
+            if more:
+                checks.refuse_missing_labels(~labels.known, self)
+            stats = self._statistics(x, labels)
+            if more:
+                checks.additive(stats, self)
+            learn = self._learn_or_wait if more else self._learn
+            learn(stats, x, labels)
+            if not labels.complete:
+                self._found_labels(x, labels)
         except BaseException:
             # A refused or interrupted fit leaves an unfitted estimator, not a mixture of the old fit and the new.
             self._unfit()
@@ -262,6 +255,9 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._rows = (x, labels) if classes is None else None
         self._index = getattr(X, "index", None) if tables.is_frame(X) else None
         return self
+
+    def _found_labels(self, x, labels: Labels) -> None:
+        """Say which classes rows without label are of."""
 
     def _remember(self, y) -> None:
         """What the training labels looked like, and this fit's own random key."""
@@ -299,7 +295,9 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Learn from more rows; exactly the fit of all the rows seen so far.
 
-        What the first call decided stays: classes, columns, and the families that MixedNB found. Categories may grow.
+        What the first call decided stays: classes, columns, and the families that MixedNB found. Categories may grow. Where
+        the first pieces have too few rows for the method (a class without rows, under "mle") they are kept, with a warning,
+        and the estimator is fitted as soon as further pieces allow it.
 
         Parameters
         ----------
@@ -313,8 +311,14 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self
         """
         self._check_arguments()
-        if not hasattr(self, "params_"):
-            return self._first_fit(X, y, classes, sample_weight)
+        if hasattr(self, "_stats"):
+            self._next_piece(X, y, classes, sample_weight)
+        else:
+            self._first_fit(X, y, classes, sample_weight, more=True)
+        checks.say_what_is_missing(self)
+        return self
+
+    def _next_piece(self, X, y, classes, sample_weight) -> None:
         checks.unchanged_settings(self)
         if classes is not None and not np.array_equal(self._announced(classes), self.classes_):
             raise ValueError(f"classes={list(classes)} differ from those of the first call: {self.classes_.tolist()}.")
@@ -323,11 +327,22 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
             self._grow(X)
             x, labels = self._read_training(X, y, sample_weight, reset=False)
             joint = self._joint(len(self.classes_), self.n_features_in_)
-            self._learn(joint.merge(self._stats, self._statistics(x, labels)))
+            new = self._statistics(x, labels)
+            checks.additive(new, self)
+            self._learn_or_wait(joint.merge(self._stats, new))
         except BaseException:
             self._schema, self._stats = before
             raise
-        return self
+
+    def _learn_or_wait(self, stats: JointStats, x=None, labels=None) -> None:
+        """Estimate; or, before the first estimate, keep the statistics of too few rows until there are more."""
+        self._missing = ""
+        try:
+            self._learn(stats, x, labels)
+        except checks.TooFewRows as reason:
+            if hasattr(self, "params_"):
+                raise
+            self._stats, self._settings, self._missing = stats, self.get_params(), str(reason)
 
     def _grow(self, X) -> None:
         """Take in the categories that come with more rows (those of a category dtype are fixed)."""
@@ -367,6 +382,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         x, labels = self._read_training(X, y, sample_weight, reset=False)
         gone = self._statistics(x, labels)
+        checks.additive(gone, self)
         checks.removable(self, gone)
         new = self._empty_copy(self.classes_)
         left = self._prior_joint.remove(self._stats, gone)

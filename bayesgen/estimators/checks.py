@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
+import warnings
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import predict, tables
 from bayesgen.families.counts import Counting
 from bayesgen.families.gaussian import Gaussian
 from bayesgen.families.poisson import Poisson
+from bayesgen.moments import Moments, negative_direction
+
+
+class TooFewRows(ValueError):
+    """The method is not defined for these rows; it may be when there are more of them."""
+
+
+def mended_by_more_rows(check):
+    """What this check finds wrong more rows may put right."""
+
+    @functools.wraps(check)
+    def wrapped(*args, **kwargs):
+        try:
+            return check(*args, **kwargs)
+        except ValueError as error:
+            raise TooFewRows(*error.args) from None
+
+    return wrapped
+
+
+def say_what_is_missing(estimator) -> None:
+    """After a piece of a stream: why there is no fit yet."""
+    if not hasattr(estimator, "params_"):
+        warnings.warn(
+            f"Not fitted yet: {estimator._missing} What the rows so far say is kept until there are more, by partial_fit.",
+            stacklevel=4,
+        )
 
 
 def gaussian_blocks(joint, stats):
@@ -76,6 +106,36 @@ def class_probabilities(priors, num_classes: int) -> np.ndarray:
     return values / values.sum()
 
 
+def rows_of_some_class(table: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Which rows can say how frequent the classes are, given their log densities (n, K) and weights."""
+    if not (table < np.inf).all():
+        raise FloatingPointError("Densities are undefined: the fitted parameters are degenerate, or cells too extreme.")
+    counted = weight > 0
+    nowhere = counted & np.isneginf(table).all(1)
+    if not (counted & ~nowhere).any():
+        raise ValueError(
+            f"None of the {len(table)} row(s) has a weight above 0 and a density above 0 under some class: nothing says how "
+            "frequent the classes are."
+        )
+    if nowhere.any():
+        warnings.warn(
+            f"{int(nowhere.sum())} row(s) have density 0 under every class (first: row {int(np.argmax(nowhere))}), and are "
+            "left out.",
+            stacklevel=4,
+        )
+    return counted & ~nowhere
+
+
+def priors_found(found) -> None:
+    if not found.converged:
+        warnings.warn(
+            f"The search for the class probabilities did not converge in {found.n_iter} steps: they are near the most "
+            "likely ones, and may be off in the last digits.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
 def cost_matrix(costs, classes: np.ndarray) -> np.ndarray:
     size = len(classes)
     try:
@@ -90,11 +150,27 @@ def cost_matrix(costs, classes: np.ndarray) -> np.ndarray:
     return values
 
 
-def refuse_missing_labels(missing: np.ndarray) -> None:
+def refuse_missing_labels(missing: np.ndarray, estimator) -> None:
+    """Where rows without label are of no use."""
     if missing.any():
+        why = (
+            "What such a row adds depends on all the other rows, so that partial_fit and forget cannot be exact: give all "
+            "the rows to one fit, or drop these."
+            if estimator._learns_unlabelled
+            else f"{type(estimator).__name__} has no density that could say which class they are of: drop them."
+        )
+        raise ValueError(f"{_unlabelled(missing)}. {why}")
+
+
+def _unlabelled(missing: np.ndarray) -> str:
+    return f"{int(missing.sum())} of {len(missing)} rows have no label (first: row {int(np.argmax(missing))})"
+
+
+def some_labels(missing: np.ndarray) -> None:
+    if len(missing) and missing.all():
         raise ValueError(
-            f"{int(missing.sum())} of {len(missing)} rows have no label (first: row {int(np.argmax(missing))}). Rows "
-            "without a label cannot be used for training yet: drop them."
+            f"None of the {len(missing)} rows has a label: nothing says what the classes are. Label some rows of each "
+            "class; for one class of everything (an outlier model), give every row the same label."
         )
 
 
@@ -177,6 +253,7 @@ def few_enough_draws(estimator, numbers_per_draw: int, most: int) -> None:
         )
 
 
+@mended_by_more_rows
 def statistics(joint, stats, estimator, *, needs_counts: bool = True) -> None:
     """Whether the method is defined for these counts."""
     labels = np.asarray(stats.labels)
@@ -274,6 +351,7 @@ def _posterior_is_proper(family, stats, estimator) -> None:
             )
 
 
+@mended_by_more_rows
 def estimates(joint, stats, params, estimator) -> None:
     """Whether the point estimate is a density: every covariance positive definite."""
     for block, part in gaussian_blocks(joint, stats):
@@ -358,11 +436,11 @@ def _singular(block, stats, deficit: tuple[int, int, list[int]], estimator) -> s
     return (
         f"{who} is singular: rank {rank}, but there are {block.num_features(estimator.n_features_in_)} columns; it comes "
         f"from {rows}.{constant} "
-        f"method={estimator.method!r} is not defined here. {_singular_remedy(estimator, columns)}"
+        f"method={estimator.method!r} is not defined here. {singular_remedy(estimator, columns)}"
     )
 
 
-def _singular_remedy(estimator, constant: list[int]) -> str:
+def singular_remedy(estimator, constant: list[int]) -> str:
     if hasattr(estimator, "ridge"):
         return "Use method='map' (a weak prior), ridge=..., or RDA."
     return "Use method='map' (a weak prior)" + (", or drop what is constant." if constant else ", or more rows.")
@@ -374,6 +452,7 @@ def mergeable(estimator, other) -> None:
     check_is_fitted(other)
     if other._stats is None:
         raise ValueError("The other estimator was made from parameters: it has no rows to merge.")
+    additive(other._stats, other, "Cannot merge: the other was fitted on rows with missing cells")
     mine, theirs = estimator.get_params(), other.get_params()
     for name in mine:
         if name not in ("random_state", "num_draws") and not _same(mine[name], theirs[name]):
@@ -404,6 +483,18 @@ def _same(a: Any, b: Any) -> bool:
         return np.array_equal(np.asarray(a), np.asarray(b))
 
 
+def additive(stats, estimator, what: str = "Input X contains NaN") -> None:
+    """Whether the statistics can be added to others, or taken off: those of a full covariance and rows with gaps cannot."""
+    for (name, _, _), part in zip(estimator._plan, stats.blocks, strict=True):
+        if part == ():
+            raise ValueError(
+                f"{what}, in columns of the {name} block, which have a full covariance. What a row with gaps adds to it "
+                "depends on all the other rows: there are no sums that more could be added to or taken from, and "
+                "partial_fit, merge and forget cannot be exact. Such rows are learnt in one fit only: give all the rows to "
+                "fit. Or use covariance='diag' or 'spherical', or GaussianNB, which are exact with missing cells."
+            )
+
+
 def removable(estimator, gone) -> None:
     """Refuse to forget more than was learnt."""
     left = np.asarray(estimator._stats.labels - gone.labels)
@@ -416,18 +507,31 @@ def removable(estimator, gone) -> None:
     joint = estimator._prior_joint
     pairs = zip(gaussian_blocks(joint, estimator._stats), gaussian_blocks(joint, gone), strict=True)
     for (block, have), (_, less) in pairs:
-        structure = block.family.covariance
-        before, after = structure.cells(have), structure.cells(block.family.remove(have, less))
-        scale = np.asarray(before.scatter) + np.asarray(before.weight) * (1e-8 * np.abs(before.mean)) ** 2
-        bad = np.argwhere(np.asarray(after.scatter) < -1e-7 * scale)
-        if len(bad):
-            k, j = bad[0]
-            raise ValueError(
-                f"Forgetting leaves a negative scatter in class {label(estimator, k)}, "
-                f"{column(estimator._schema, block.column(j))}: these rows were not all in the fit."
-            )
+        _moments_removable(block, have, less, estimator)
     for (block, have), (_, less) in zip(counting_blocks(joint, estimator._stats), counting_blocks(joint, gone), strict=True):
         _counts_removable(block, have, less, estimator)
+
+
+def _moments_removable(block, have, less, estimator) -> None:
+    structure = block.family.covariance
+    rest = block.family.remove(have, less)
+    before, gone = (Moments(*map(np.asarray, structure.cells(moments))) for moments in (have, less))
+    few = np.argwhere(gone.weight > before.weight + 1e-9 * np.maximum(before.weight, 1))
+    if len(few):
+        k, j = few[0]
+        raise ValueError(
+            f"Class {label(estimator, k)} was fitted on {before.weight[k, j]:g} observed cell(s) of "
+            f"{column(estimator._schema, block.column(j))}, fewer than the {gone.weight[k, j]:g} to forget: these rows were "
+            "not all in the fit."
+        )
+    scale = before.scatter + before.weight * (1e-8 * np.abs(before.mean)) ** 2
+    found = negative_direction(np.asarray(rest.scatter), scale, 1e-7)
+    if found is not None:
+        k, j = found
+        raise ValueError(
+            f"Forgetting leaves a negative scatter in class {label(estimator, k)}, "
+            f"{column(estimator._schema, block.column(j))}: these rows were not all in the fit."
+        )
 
 
 def _counts_removable(block, have, less, estimator) -> None:

@@ -46,6 +46,8 @@ def compare(models: Mapping, by: str = "auto", *, sampled: bool = True) -> pd.Da
     `_se` are standard errors, rows being independent. `difference` is the distance to the best model in the score that sorts
     the table, `difference_se` its standard error, from the differences row by row.
 
+    Rows without label count with log p(x_i | D without i) in joint scores, and not at all in the others.
+
     Joint scores of models of different columns cannot be compared, nor can densities and masses (a Gaussian and a Poisson of
     the same column); "auto" then sorts by conditional scores, and the others are refused.
 
@@ -170,7 +172,7 @@ def _line(mine: Scores) -> dict[str, float]:
     for name in (*SUMS, *MEANS):
         if name not in mine.rows:
             continue
-        weight = mine.weights()
+        weight = mine.weights_of(name)
         scale = 1.0 if name in SUMS else 1 / weight.sum()
         line[name] = scale * scores.total(mine.rows[name], weight)
         line[f"{name}_se"] = scale * scores.standard_error(mine.rows[name], weight)
@@ -206,7 +208,7 @@ def _with_differences(table: pd.DataFrame, by: str, found: dict[str, Scores]) ->
         table.insert(0, "difference", table[by].to_numpy() - table[by].iloc[0])
     table.iloc[0, 0] = 0.0
     if by in best.rows:
-        weight = best.weights()
+        weight = best.weights_of(by)
         scale = 1.0 if by in SUMS else 1 / weight.sum()
         missing = np.full(len(weight), np.nan)
         with np.errstate(invalid="ignore"):

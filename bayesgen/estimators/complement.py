@@ -46,6 +46,7 @@ class ComplementNB(GenerativeBase):
     """
 
     method, handle_unknown = "map", "error"
+    _learns_unlabelled = False  # there is no density to say which class they may be of
 
     def __init__(self, alpha=1.0, norm=False, unlabelled=None):
         self.alpha = alpha

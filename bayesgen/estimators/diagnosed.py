@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import xlogy
+from scipy.special import logsumexp, xlogy
 from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import arviz_data, predict, scores
@@ -31,11 +31,12 @@ class Diagnosed(FittedJoint):
         """The posterior as ArviZ data: draws with named axes, the log likelihood of every row, and the data.
 
         Groups: `posterior` (the parameters of `draws_`), `sample_stats` (where the engine has some), `log_likelihood` with
-        `joint`, log p(x_i, y_i | θ), and `conditional`, log p(y_i | x_i, θ), `posterior_predictive` (on request),
-        `observed_data` (x, categories as codes, and y, the position of the label in `classes_`) and, where rows have
-        weights, `constant_data` with `weight`. Axes: class, feature, feature_b (the second axis of a covariance), category,
-        row; with several blocks of columns the block's name is put before its variables and axes, as in `gaussian.mean`.
-        A column with fewer categories than others has probability 0 in the places that are left over.
+        `joint`, log p(x_i, y_i | θ), and `conditional`, log p(y_i | x_i, θ) (of rows without label log p(x_i | θ), and 0),
+        `posterior_predictive` (on request), `observed_data` (x, categories as codes, and y, the position of the label in
+        `classes_`, −1 for none) and, where rows have weights, `constant_data` with `weight`. Axes: class, feature, feature_b
+        (the second axis of a covariance), category, row; with several blocks of columns the block's name is put before its
+        variables and axes, as in `gaussian.mean`. A column with fewer categories than others has probability 0 in the places
+        that are left over.
 
         Parameters
         ----------
@@ -111,15 +112,16 @@ class Diagnosed(FittedJoint):
         for rows in predict.row_batches(n, num, len(self.classes_)):
             codes = labels.codes[rows]
             own, shares = predict.row_draws(self._plain, flat, x[rows], codes)
-            joint[:, rows], conditional[:, rows] = own.T, shares[np.arange(len(codes)), :, codes].T
+            joint[:, rows] = own.T
+            conditional[:, rows] = np.where(codes >= 0, shares[np.arange(len(codes)), :, codes].T, 0.0)
         dims = (*arviz_data.SAMPLE, "row")
         both = _chained({"joint": joint, "conditional": conditional}, draws)
         return {name: (dims, value) for name, value in both.items()}
 
     def _num_rows(self) -> int:
         """Of the training table, or the weight of its rows where they were not kept."""
-        known = getattr(self, "_rows", None) is not None
-        return len(self._rows[1].codes) if known else max(1, round(float(np.sum(self._stats.labels))))
+        rows = getattr(self, "_rows", None)
+        return max(1, round(float(np.sum(self._stats.labels)))) if rows is None else len(rows[1].codes)
 
     def _places(self, which, chains: int, length: int) -> np.ndarray:
         """The draws of each chain that tables are replicated for, evenly spaced."""
@@ -222,9 +224,9 @@ class Diagnosed(FittedJoint):
     def _measure(self) -> tuple[str, ...]:
         """Of each column, whether its law has a density or a mass: the two cannot be compared."""
         kinds: list[str] = [""] * self.n_features_in_
-        for block, fitted in zip(self._plain.blocks, self._density.blocks, strict=True):
+        for block in self._plain.blocks:
             params = self._plain.params_of(block, self._working)
-            if type(fitted.family) is not type(block.family):  # an average over draws: the first will do
+            if self._sampled.holds(block):  # an average over draws: the first will do
                 params = {name: value[0] for name, value in params.items()}
             kind = "mass" if block.family.distribution(params).is_discrete else "density"
             kind = "mass given the row's total" if isinstance(block.family, Multinomial) else kind
@@ -236,11 +238,13 @@ class Diagnosed(FittedJoint):
         """Maximised log likelihood, number of free parameters, AIC and BIC."""
         if any(getattr(b.family, "unbiased", False) or getattr(b.family, "ridge", 0) for b in self._prior_joint.blocks):
             return {}  # not the maximum
+        if found.codes is None and () in self._stats.blocks:
+            return {}  # the rows were not kept, and there are no statistics of them
         likelihood = self._log_likelihood(found)
         free = 0 if self._prior_joint.class_prior.fixed is not None else len(self.classes_) - 1
         for block in self._prior_joint.blocks:
             free += free_parameters(block.family, len(self.classes_), block.num_features(self.n_features_in_))
-        n = float(np.sum(self._stats.labels))
+        n = float(np.sum(self._stats.labels if found.codes is None else found.weights()))
         criteria = {"aic": 2 * free - 2 * likelihood, "bic": free * np.log(n) - 2 * likelihood}
         return {"log_likelihood": likelihood, "num_parameters": float(free)} | criteria
 
@@ -251,7 +255,8 @@ class Diagnosed(FittedJoint):
             parts = [b.family.log_likelihood(self._plain.params_of(b, self._working), s) for b, s in pairs]
             return float(np.sum(xlogy(self._stats.labels, self._working["class_probs"])) + sum(map(float, parts)))
         table = predict.log_joint(self._plain, self._working, found.x)
-        return scores.total(table[np.arange(len(found.codes)), found.codes], found.weights())
+        own = np.where(found.codes >= 0, table[np.arange(len(found.codes)), found.codes], logsumexp(table, axis=1))
+        return scores.total(own, found.weights())
 
 
 def _needs_posterior(estimator) -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import predict
 from bayesgen.covariance import STRUCTURES
-from bayesgen.estimators import checks
-from bayesgen.estimators.base import float64, one_blas_thread
+from bayesgen.estimators import checks, engines
+from bayesgen.estimators.base import float64
+from bayesgen.estimators.blas import one_blas_thread
 from bayesgen.estimators.gaussian import GaussianClassifier, documented, known_covariances, known_means
 from bayesgen.families.gaussian import Gaussian, Shrinkage
 from bayesgen.inference import shrinkage
 from bayesgen.joint import Joint
-from bayesgen.moments import rank
+from bayesgen.moments import Moments, rank
 
 # A class whose own covariance is singular (a column constant within it) makes the leave-one-out score grow without
 # end as α -> 1; so does a singular pooled covariance as γ -> 1. The choice stops short of both.
 LARGEST_ALPHA, LARGEST_GAMMA = 0.99, 1 - 1e-6
+DRAWN_TABLES = 5  # with their gaps filled in, that the weights are chosen on
 
 
 class DiscriminantAnalysis(GaussianClassifier):
@@ -320,18 +323,37 @@ class RDA(DiscriminantAnalysis):
                 checks.number(name, getattr(self, name), 0.0, 1.0)
 
     def _resolved(self, stats, x, labels) -> Joint:
+        """The prior's numbers, from the labelled rows."""
         self.alpha_, self.gamma_ = self.alpha, self.gamma
+        moments, tables_ = stats.blocks[0], [x]
+        if moments == ():
+            x, labels = (x, labels) if labels.complete else (x[labels.known], labels.part(labels.known))
+            moments, tables_ = self._expected(x, labels)
         if not self._refits_from_statistics():
-            self._choose(stats.blocks[0].scatter, x, labels)
+            self._choose(moments.scatter, tables_, labels)
         family = Gaussian("full", False, Shrinkage(float(self.alpha_), float(self.gamma_)))
         joint = self._joint(len(self.classes_), self.n_features_in_)
-        return joint.with_families([family]).resolve_stats(stats)
+        return joint.with_families([family.resolve_stats(moments)])
+
+    def _expected(self, x: np.ndarray, labels) -> tuple[Moments, list[np.ndarray]]:
+        """Moments of rows with gaps, expected under LDA's mle (map where there is none), and the rows with their gaps drawn.
+
+        The drawn tables are for the choice of the weights: a score of single rows that leaves each out needs whole ones.
+        """
+        if not np.isnan(x).any():
+            return Gaussian("full").stats(x, labels), [x]
+        moments = engines.pooled_moments(x, labels)
+        if self._refits_from_statistics():
+            return moments, []
+        joint, params = engines.free_covariances(x, labels)
+        keys = jax.random.split(self._use_key("weights"), DRAWN_TABLES)
+        return moments, [predict.complete(joint, params, x, labels.codes, key)[0] for key in keys]
 
     def _left_out_joint(self) -> Joint:
         # The prior is made of the rows: one that is left out has no part in it either.
         return self._prior_joint.with_families([Gaussian("full", False, Shrinkage(self.alpha_, self.gamma_))])
 
-    def _choose(self, scatter: np.ndarray, x: np.ndarray, labels) -> None:
+    def _choose(self, scatter: np.ndarray, x: list[np.ndarray], labels) -> None:
         """The leave-one-out choice, kept away from singular covariances."""
         found = self._best_weights(x, labels, self.alpha, self.gamma)
         alpha, gamma = self.alpha, self.gamma

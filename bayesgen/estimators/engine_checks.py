@@ -6,13 +6,13 @@ import jax
 import numpy as np
 from numpyro import handlers
 
-from bayesgen import predict, tables
-from bayesgen.estimators.checks import choice, column, label, number, whole
+from bayesgen import tables
+from bayesgen.estimators.checks import choice, column, label, number, singular_remedy, whole
 from bayesgen.families.base import Conjugate, Family
 from bayesgen.families.contract import check_contract, unresolved
-from bayesgen.families.gaussian import Gaussian, Shrinkage
+from bayesgen.families.gaussian import Gaussian
 from bayesgen.inference import target
-from bayesgen.inference.settings import ENGINES, NUTS, SVI, Gibbs, Laplace, name_of
+from bayesgen.inference.settings import EM, ENGINES, NUTS, SVI, Gibbs, Laplace, name_of
 from bayesgen.inference.variational import GUIDES
 
 NAMES = ("auto", "exact", *ENGINES)
@@ -21,9 +21,14 @@ NAMES = ("auto", "exact", *ENGINES)
 def argument(estimator) -> None:
     """`engine=`: a name, or an engine's settings."""
     engine = estimator.engine
-    if not isinstance(engine, NUTS | Gibbs | SVI | Laplace):
+    if not isinstance(engine, NUTS | Gibbs | SVI | Laplace | EM):
         choice("engine", engine, NAMES, "or settings such as bayesgen.inference.NUTS(target_accept=0.95)")
-    sampled = name_of(engine) not in ("auto", "exact")
+    if name_of(engine) == "em" and estimator.method == "posterior":
+        raise ValueError("engine='em' finds mle and map, but method='posterior': use engine='auto' or 'gibbs'.")
+    if isinstance(engine, EM):
+        number("tol", engine.tol, low=0.0)
+        whole("max_iter", engine.max_iter, low=1)
+    sampled = name_of(engine) not in ("auto", "exact", "em")
     if sampled and estimator.method != "posterior":
         raise ValueError(
             f"engine={name_of(engine)!r} samples a posterior, but method={estimator.method!r}: use method='posterior', or "
@@ -64,8 +69,6 @@ def trainable_rows(block, x, estimator) -> None:
     rows = block.take_host(x)
     if tables.is_sparse(rows):
         return
-    if isinstance(family, Gaussian) and not family.drops_missing and predict.has_missing(rows):
-        _full_covariance_with_gaps(block, rows, estimator)
     if not isinstance(family, Conjugate):
         _inside(block, rows, estimator)
         # a family that waits for numbers from the data is asked when it has them (see scorable_rows)
@@ -105,26 +108,6 @@ def scorable_rows(estimator, x) -> None:
             continue
         if not family_integrates(block.family, len(estimator.classes_), block.num_features(x.shape[1])):
             _refuse_gaps(block, block.take_host(x), estimator)
-
-
-def _full_covariance_with_gaps(block, rows: np.ndarray, estimator) -> None:
-    able = estimator.method == "posterior" and name_of(estimator.engine) != "exact"
-    if able and not isinstance(block.family.prior, Shrinkage) and hasattr(estimator, "_plan") and not _streaming(estimator):
-        return
-    missing = np.isnan(rows)
-    j = int(np.argmax(missing.sum(0)))
-    raise ValueError(
-        f"Input X contains NaN: {int(missing.any(1).sum())} of {len(rows)} rows have missing cells (most in "
-        f"{column(estimator._schema, block.column(j))}: {int(missing[:, j].sum())}). A full covariance is trained on them "
-        "by method='posterior' in one fit only (engine 'auto', 'gibbs' or 'nuts'; not RDA): otherwise drop these rows, or "
-        "use GaussianNB or covariance='diag' or 'spherical', which train on the observed cells. At predict time missing "
-        "cells are fine."
-    )
-
-
-def _streaming(estimator) -> bool:
-    """Whether rows are added to, or taken from, a fit that exists."""
-    return hasattr(estimator, "params_")
 
 
 def _inside(block, rows: np.ndarray, estimator) -> None:
@@ -169,8 +152,10 @@ def able(joint, stats, chosen: dict[str, str], x, labels, estimator) -> None:
         if estimator.method == "posterior" and x is not None and tables.is_sparse(x):
             raise ValueError(f"engine={engine!r} needs dense rows: give X.toarray(), or use engine='exact'.")
         if part == ():
-            _has_data(block, x, labels, estimator)
-            if not family_integrates(family, joint.num_classes, block.num_features(joint.num_features)):
+            if labels.complete:  # rows without label may have the cells that others lack
+                _has_data(block, x, labels, estimator)
+            integrates = family_integrates(family, joint.num_classes, block.num_features(joint.num_features))
+            if not integrates and not tables.is_sparse(x):
                 _refuse_gaps(block, block.take_host(x), estimator)
 
 
@@ -191,6 +176,8 @@ def _has_data(block, x, labels, estimator) -> None:
             + (" (method='map')" if estimator.method == "mle" else "")
             + ", or drop the class or the column."
         )
+    if estimator.method == "mle":
+        _never_together(block, seen, labels, estimator)
 
 
 def _improper_sites(block, num_classes: int, num_features: int) -> list[str]:
@@ -208,20 +195,82 @@ def _law(law) -> str:
     return type(law).__name__
 
 
-def whole_weights(rows: np.ndarray, labels) -> None:
-    """A row of weight w is w rows with gaps of their own: there is no half row to fill in."""
+def _never_together(block, seen: np.ndarray, labels, estimator) -> None:
+    """The mle of a covariance of two columns that no row has both of is not determined."""
+    family = block.family
+    if not isinstance(family, Gaussian) or family.drops_missing:
+        return
+    groups = [np.ones(len(seen), bool)] if family.tied else [labels.codes == k for k in range(labels.num_classes)]
+    for k, mine in enumerate(groups):
+        both = seen[mine].T.astype(float) @ seen[mine]
+        if (both <= 0).any():
+            i, j = np.argwhere(both <= 0)[0]
+            names = " and ".join(column(estimator._schema, block.column(c)) for c in (i, j))
+            who = "No row has" if family.tied else f"No row of class {label(estimator, k)} has"
+            raise ValueError(
+                f"{who} both {names}: nothing says how they vary together, and method='mle' has no prior. Use method='map', "
+                "or put the columns into blocks of their own."
+            )
+
+
+def whole_weights(joint, x: np.ndarray, labels) -> None:
+    """A row of weight w is w rows with gaps and labels of their own: there is no half row to fill in."""
     if labels.weight is None:
         return
-    gaps = np.isnan(rows).any(1)
-    weight = np.asarray(labels.weight)[gaps]
+    gaps = [np.isnan(block.take_host(x)).any(1) for block in joint.blocks if not block.family.drops_missing]
+    weight = np.asarray(labels.weight)[np.logical_or.reduce([~labels.known, *gaps])]
     if not (weight == np.floor(weight)).all():
         raise ValueError(
-            "sample_weight has fractions on rows with missing cells, which Gibbs sampling cannot fill in: use "
+            "sample_weight has fractions on rows with missing cells or labels, which Gibbs sampling cannot fill in: use "
             "engine='nuts', or whole weights."
         )
 
 
-def no_start(block, task: target.Problem, start: np.ndarray, reason: str, estimator) -> ValueError:
+def solid(joint, params: dict, labels, estimator) -> None:
+    """Whether every covariance that EM found is positive definite."""
+    failure = _singular(joint, params, labels, estimator)
+    if failure is not None:
+        raise failure
+
+
+def collapsed(joint, params: dict, labels, estimator) -> ValueError:
+    """What to say when EM came to parameters without a density."""
+    return _singular(joint, params, labels, estimator) or ValueError(
+        f"EM of method={estimator.method!r} led to parameters without a density: the columns may be badly scaled. Use "
+        "method='map', or rescale the columns."
+    )
+
+
+def _singular(joint, params: dict, labels, estimator) -> ValueError | None:
+    for block in joint.blocks:
+        if not isinstance(block.family, Gaussian):
+            continue
+        structure, mine = block.family.covariance, joint.params_of(block, params)
+        cov = np.nan_to_num(np.asarray(mine[structure.key]))
+        found = structure.deficits(cov, np.nan_to_num(np.asarray(mine["mean"])))
+        if found:
+            return ValueError(_singular_text(block, found[0], labels, estimator))
+    return None
+
+
+def _singular_text(block, deficit: tuple, labels, estimator) -> str:
+    k, _, constant = deficit
+    who = "The pooled covariance" if block.family.tied else f"The covariance of class {label(estimator, k)}"
+    known = labels.part(labels.known).counts()
+    rows = f"{known.sum():g} labelled row(s)" if block.family.tied else f"{known[k]:g} labelled row(s)"
+    names = ", ".join(column(estimator._schema, block.column(j)) for j in constant[:5])
+    what = f" Constant: {names}." if constant else ""
+    why = (
+        "missing labels let a class shrink onto a few rows, or" if not labels.complete else "for the cells that are missing"
+    )
+    few = f"{why} {rows} are too few" if not labels.complete else f"{rows} are too few {why}"
+    return (
+        f"{who} becomes singular: {few}.{what} method={estimator.method!r} has no maximum here. "
+        f"{singular_remedy(estimator, constant)}"
+    )
+
+
+def no_start(block, task, start: np.ndarray, reason: str, estimator) -> ValueError:
     """The density is not finite wherever the search starts: say where."""
     where = _first_bad_cell(block, task, start, estimator)
     return ValueError(
@@ -231,8 +280,8 @@ def no_start(block, task: target.Problem, start: np.ndarray, reason: str, estima
     )
 
 
-def _first_bad_cell(block, task: target.Problem, start: np.ndarray, estimator) -> str:
-    if not isinstance(task.data, target.Rows):
+def _first_bad_cell(block, task, start: np.ndarray, estimator) -> str:
+    if not isinstance(task.data, target.Rows) or isinstance(task, target.Together):
         return ""
     params = target.evaluate(task, target.unflatten(task, jax.numpy.asarray(start))).params
     rows = task.data

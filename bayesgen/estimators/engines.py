@@ -1,11 +1,14 @@
 """Which engine serves which block, and what comes of it.
 
-Every training row has a class, so the posterior factorises: class probabilities and each block are independent given the
-data, and each is found by the engine that suits it. "auto":
+Where every training row has a class the posterior factorises: class probabilities and each block are independent given the
+data, and each is found by the engine that suits it. Rows without label tie them together: then one engine serves the whole
+joint. "auto":
 
-    exact       where the posterior is known in closed form (class probabilities always are)
-    gibbs       where it would be, were no cells missing, and where class means are pooled
-    nuts        everything else
+    exact       where the answer is known in closed form (class probabilities are, given all the labels)
+    em          mle and map where it would be, were no cells or labels missing
+    gibbs       posteriors where it would be, and where class means are pooled
+    optimiser   mle and map of everything else
+    nuts        posteriors of everything else
 """
 
 from __future__ import annotations
@@ -14,47 +17,73 @@ import dataclasses
 import warnings
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from bayesgen.estimators import engine_checks
+from bayesgen.estimators.blas import one_blas_thread
 from bayesgen.families.base import Conjugate, Labels, Params
-from bayesgen.inference import gibbs, laplace, nuts, optimise, target, variational
+from bayesgen.families.gaussian import Gaussian
+from bayesgen.inference import em, exact, gibbs, incomplete, laplace, nuts, optimise, target, variational
 from bayesgen.inference.chains import Chains
-from bayesgen.inference.settings import name_of, settings_of
-from bayesgen.joint import Block, Joint, JointStats
+from bayesgen.inference.settings import EM, name_of, settings_of
+from bayesgen.joint import Block, ClassPrior, Joint, JointStats
+from bayesgen.moments import Moments
 
 RUNS: dict[str, Callable[..., Chains]] = {"nuts": nuts.run, "svi": variational.run, "laplace": laplace.run}
+TOGETHER = ""  # the name under which draws of a whole joint are kept
 HIGH_R_HAT, FEW_DRAWS = 1.02, 100  # beyond which chains are reported: R-hat, effective draws
 
 
 class Point(NamedTuple):
-    """A mode found by the optimiser."""
+    """A mode that was searched for, under the keys of the joint."""
 
     params: Params
     n_iter: int
     converged: bool
+    path: np.ndarray | None = None  # of EM: the objective at each step
 
 
-def choose(joint: Joint, stats: JointStats, estimator) -> dict[str, str]:
-    """The engine of each block: for mle and map "exact" or "optimiser", for posteriors the name of a sampler or "exact"."""
-    pairs = zip(joint.blocks, stats.blocks, strict=True)
-    return {block.name: _engine_of(block, part, estimator) for block, part in pairs}
+def choose(joint: Joint, stats: JointStats, x, labels, estimator) -> dict[str, str]:
+    """The engine of each block (see above)."""
+    pairs = list(zip(joint.blocks, stats.blocks, strict=True))
+    if together(labels):
+        all_conjugate = all(isinstance(block.family, Conjugate) for block in joint.blocks)
+        return {block.name: _of_incomplete(all_conjugate, estimator) for block in joint.blocks}
+    chosen = {block.name: _engine_of(block, part, estimator) for block, part in pairs}
+    return {block.name: _faster(chosen[block.name], block, x, labels, estimator) for block in joint.blocks}
+
+
+def together(labels) -> bool:
+    """Whether some row has no label."""
+    return labels is not None and not labels.complete
 
 
 def _engine_of(block: Block, part, estimator) -> str:
     known = block.family.closed_form and part != ()
+    sampled = estimator.method == "posterior" and name_of(estimator.engine) not in ("auto", "exact")
+    return "exact" if known and not sampled else _of_incomplete(isinstance(block.family, Conjugate), estimator)
+
+
+def _faster(engine: str, block: Block, x, labels, estimator) -> str:
+    """NUTS in the place of Gibbs where a class has no cell of some column: filled-in cells would hold on to each other."""
+    if engine != "gibbs" or estimator.engine != "auto" or x is None or block.family.drops_missing:
+        return engine
+    seen = ~np.isnan(block.take_host(x))
+    empty = any(not seen[labels.codes == k].any(0).all() for k in range(labels.num_classes))
+    return "nuts" if empty else engine
+
+
+def _of_incomplete(conjugate: bool, estimator) -> str:
     asked = name_of(estimator.engine)
     if estimator.method != "posterior":
-        return "exact" if known else "optimiser"
+        return "em" if conjugate else "optimiser"
     if asked not in ("auto", "exact"):
         return asked
-    if known:
-        return "exact"
-    return "gibbs" if isinstance(block.family, Conjugate) else "nuts"
+    return "gibbs" if conjugate else "nuts"
 
 
 def problem(block: Block, part, joint: Joint, x, labels: Labels) -> target.Problem:
@@ -63,26 +92,115 @@ def problem(block: Block, part, joint: Joint, x, labels: Labels) -> target.Probl
     return target.Problem(block.family, data, joint.num_classes, block.num_features(joint.num_features))
 
 
-def point(block: Block, part, joint: Joint, x, labels, estimator, key) -> Point:
-    """The mle or map of a block by the optimiser."""
-    task = problem(block, part, joint, x, labels)
+# -- points
+def point(joint: Joint, engine: str, parts: tuple, x, labels, estimator, key) -> Point:
+    """The mle or map of a joint (of one block, where all the labels are known)."""
+    if engine == "em":
+        return _by_em(joint, x, labels, estimator)
+    if together(labels):
+        return _by_search(joint, target.Together(joint, target.Rows.of(x, labels)), x, labels, estimator, key)
+    (block,), (part,) = joint.blocks, parts
+    return _by_search(joint, problem(block, part, joint, x, labels), x, labels, estimator, key)
+
+
+def _by_search(joint: Joint, task, x, labels, estimator, key) -> Point:
+    """The best maximum that the optimiser finds; where labels are missing it starts from that of the rows which have one."""
     starts = target.starts(task, key, optimise.RESTARTS)
+    options = {"prior": estimator.method == "map", "jacobian": False}
     try:
-        best = optimise.maximise(task, starts, prior=estimator.method == "map", jacobian=False)
+        if together(labels):
+            own = target.Together(joint, target.Rows.of(x[labels.known], labels.part(labels.known)))
+            first = optimise.maximise(own, starts, prior=True, jacobian=False)
+            starts = starts._replace(places=np.concatenate([first.flat[None], starts.places]))
+        best = optimise.maximise(task, starts, **options)
     except optimise.NoStart as reason:
-        raise engine_checks.no_start(block, task, starts.places[0], str(reason), estimator) from None
+        raise engine_checks.no_start(joint.blocks[0], task, starts.places[0], str(reason), estimator) from None
     if not best.converged:
-        _warn_not_converged(block, best, estimator)
+        _warn_not_converged(_names(joint), best, estimator)
     params = {name: np.asarray(value)[0] for name, value in target.constrained(task, best.flat[None]).items()}
+    if not together(labels):
+        params = {joint.prefix(joint.blocks[0]) + name: value for name, value in params.items()}
     return Point(params, best.n_iter, best.converged)
 
 
-def _warn_not_converged(block: Block, best: optimise.Optimum, estimator) -> None:
+def _by_em(joint: Joint, x, labels, estimator) -> Point:
+    settings = estimator.engine if isinstance(estimator.engine, EM) else EM()
+    # dividing by n − 1 is a correction of the result, not a step towards it
+    plain = joint.with_families([_without_correction(block.family) for block in joint.blocks])
+    with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        try:
+            data = incomplete.Incomplete.of(plain, x, labels)
+            found = em.run(data, _beginning(plain, x, labels, settings), estimator.method, settings)
+        except em.Collapsed as failure:
+            raise engine_checks.collapsed(joint, failure.params, labels, estimator) from None
+        params = exact.run(exact.point, joint, found.stats, estimator.method)
+    params = {name: np.asarray(value) for name, value in params.items()}
+    engine_checks.solid(joint, params, labels, estimator)
+    if not found.converged:
+        warnings.warn(
+            f"EM of the {_names(joint)} did not converge in {found.n_iter} steps: much is missing, or nothing determines "
+            f"some parameter. Try engine=EM(max_iter={10 * settings.max_iter}) (in bayesgen.inference), a stronger prior, "
+            "or columns with fewer missing cells.",
+            ConvergenceWarning,
+            stacklevel=8,
+        )
+    return Point(params, found.n_iter, found.converged, found.path)
+
+
+def _without_correction(family):
+    return dataclasses.replace(family, unbiased=False) if getattr(family, "unbiased", False) else family
+
+
+def _beginning(joint: Joint, x, labels: Labels, settings: EM) -> Params:
+    """Where EM begins; with labels missing, at the fit of the labelled rows, under a weak prior so that there is one."""
+    first = incomplete.begin(joint, x, labels)
+    if labels.complete:
+        return first
+    rows, own = x[labels.known], labels.part(labels.known)
+    weak = joint.with_families([block.family.weak(block.take_host(rows), own) for block in joint.blocks])
+    data = incomplete.Incomplete.of(weak, rows, own)
+    if not data.gaps:
+        return first
+    return em.run(data, first, "map", dataclasses.replace(settings, tol=1e-4)).params
+
+
+def _gaussian(x: np.ndarray, labels: Labels, *, tied: bool) -> Joint:
+    """All the columns with full covariances and a weak prior."""
+    family = Gaussian("full", tied).resolve(x, labels)
+    return Joint(ClassPrior(), (Block("gaussian", family),), labels.num_classes, x.shape[1])
+
+
+def pooled_moments(x: np.ndarray, labels: Labels) -> Moments:
+    """Moments of rows with gaps, expected under the mle with one covariance; under map where there is no mle."""
+    joint = _gaussian(x, labels, tied=True)
+    data, first = incomplete.Incomplete.of(joint, x, labels), incomplete.begin(joint, x, labels)
+    with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        weak = em.run(data, first, "map", EM(tol=1e-4))
+        try:
+            found = em.run(data, weak.params, "mle", EM())
+        except em.Collapsed:
+            found = em.run(data, weak.params, "map", EM())
+    return found.stats.blocks[0]
+
+
+def free_covariances(x: np.ndarray, labels: Labels) -> tuple[Joint, Params]:
+    """The map with a covariance for each class, of rows with gaps."""
+    joint = _gaussian(x, labels, tied=False)
+    data, first = incomplete.Incomplete.of(joint, x, labels), incomplete.begin(joint, x, labels)
+    with one_blas_thread:
+        return joint.bare(), em.run(data, first, "map", EM()).params
+
+
+def _names(joint: Joint) -> str:
+    return f"{joint.blocks[0].name} block" if len(joint.blocks) == 1 else "blocks together"
+
+
+def _warn_not_converged(what: str, best: optimise.Optimum, estimator) -> None:
     remedy = (
         "Use method='map', whose prior keeps parameters finite" if estimator.method == "mle" else "State a stronger prior"
     )
     warnings.warn(
-        f"{estimator.method} of the {block.name} block did not converge after {best.n_iter} steps: the largest slope is "
+        f"{estimator.method} of the {what} did not converge after {best.n_iter} steps: the largest slope is "
         f"{np.max(np.abs(best.gradient), initial=0.0):.3g}. The density may have no maximum. {remedy}, rescale the "
         "columns, or drop those that are constant within a class.",
         ConvergenceWarning,
@@ -90,44 +208,53 @@ def _warn_not_converged(block: Block, best: optimise.Optimum, estimator) -> None
     )
 
 
-def sample(block: Block, engine: str, part, joint: Joint, x, labels, estimator, key) -> Chains:
-    """Posterior draws of a block."""
+# -- draws
+def sample(joint: Joint, engine: str, parts: tuple, x, labels, estimator, key) -> Chains:
+    """Posterior draws of a joint, under its keys (of one block, where all the labels are known)."""
     settings = settings_of(engine if isinstance(estimator.engine, str) else estimator.engine)
     num, task = estimator.num_draws, None
     try:
         if engine == "gibbs":
-            found = gibbs.run(_augmented(block, part, joint, x, labels, estimator), key, num, settings)
+            found = gibbs.run(_augmented(joint, parts, x, labels), key, num, settings)
         else:
-            task = problem(block, part, joint, x, labels)
+            task = _task(joint, parts, x, labels)
             found = RUNS[engine](task, key, num, settings)
     except optimise.NoStart as reason:
         assert task is not None
         start = target.starts(task, key, 1).places[0]
-        raise engine_checks.no_start(block, task, start, str(reason), estimator) from None
+        raise engine_checks.no_start(joint.blocks[0], task, start, str(reason), estimator) from None
     except laplace.NoCurvature as reason:
         raise ValueError(
-            f"Laplace's approximation of the {block.name} block is not defined: {reason}. Use engine='nuts', or a stronger "
-            "prior."
+            f"Laplace's approximation of the {_names(joint)} is not defined: {reason}. Use engine='nuts', or a "
+            "stronger prior."
         ) from None
-    finite = all(np.isfinite(value).all() for value in found.draws.values())
-    if not finite:
+    if not all(np.isfinite(value).all() for value in found.draws.values()):
         raise FloatingPointError(
-            f"The {engine} engine drew parameters of the {block.name} block that are not finite: the posterior may be "
+            f"The {engine} engine drew parameters of the {_names(joint)} that are not finite: the posterior may be "
             "improper, or the columns badly scaled. State a stronger prior, or rescale the columns."
         )
-    _report(block, engine, found, estimator)
-    return found
+    _report(_names(joint), engine, found, estimator)
+    if engine == "gibbs" or together(labels):
+        return found
+    prefix = joint.prefix(joint.blocks[0])
+    return found._replace(draws={prefix + name: value for name, value in found.draws.items()})
 
 
-def _augmented(block: Block, part, joint: Joint, x, labels, estimator) -> gibbs.Augmented:
-    if part != ():
-        return gibbs.Augmented(block.family, part, None, 0, joint.num_classes, block.num_features(joint.num_features))
-    rows = block.take_host(x)
-    engine_checks.whole_weights(rows, labels)
-    return gibbs.Augmented.of(block.family, rows, labels)
+def _task(joint: Joint, parts: tuple, x, labels):
+    if together(labels):
+        return target.Together(joint, target.Rows.of(x, labels))
+    return problem(joint.blocks[0], parts[0], joint, x, labels)
 
 
-def _report(block: Block, engine: str, found: Chains, estimator) -> None:
+def _augmented(joint: Joint, parts: tuple, x, labels) -> gibbs.Augmented:
+    if () not in parts:  # nothing to fill in
+        known = JointStats(np.zeros(joint.num_classes), parts)
+        return gibbs.Augmented(joint, known, None, None, (0,) * len(parts), True, 0)
+    engine_checks.whole_weights(joint, x, labels)
+    return gibbs.Augmented.of(joint, x, labels)
+
+
+def _report(what: str, engine: str, found: Chains, estimator) -> None:
     """Say when a sampler's draws should not be trusted, and what to do."""
     seen = found.diagnostics
     wrong, remedies = [], []
@@ -142,12 +269,13 @@ def _report(block: Block, engine: str, found: Chains, estimator) -> None:
         wrong.append(f"chains disagree: R-hat of {worst} is {seen['r_hat']:.3f}, {seen['ess']:.0f} effective draws")
         name = type(settings_of(engine)).__name__
         remedies.append(f"more draws (num_draws={4 * estimator.num_draws}) or a longer warm-up ({name}(warmup=2000))")
+        remedies += ["engine='nuts' (where much is missing, Gibbs moves slowly)"] if engine == "gibbs" else []
     if seen.get("converged") is False:
         wrong.append("the evidence bound was still rising at the end")
         remedies.append("more steps (engine=SVI(steps=10000))")
     if wrong:
         warnings.warn(
-            f"{engine} of the {block.name} block: {'; '.join(wrong)}. Try {', or '.join(remedies)}, a stronger prior, or "
+            f"{engine} of the {what}: {'; '.join(wrong)}. Try {', or '.join(remedies)}, a stronger prior, or "
             "columns of a common scale. NUTS, SVI and Gibbs are in bayesgen.inference; to_arviz() shows the chains.",
             ConvergenceWarning,
             stacklevel=8,
@@ -163,18 +291,23 @@ def _high_r_hat(found: Chains) -> float:
 # -- what the estimator keeps
 @dataclasses.dataclass
 class Sampled:
-    """Draws of the blocks that were sampled, by block name, and what their samplers said."""
+    """Draws that were sampled, by the name of their block (TOGETHER: of all of them), and what their samplers said."""
 
     chains: dict[str, Chains]
 
-    def flat(self, joint: Joint) -> Params:
+    @property
+    def together(self) -> bool:
+        """Whether class probabilities and blocks were sampled together."""
+        return TOGETHER in self.chains
+
+    def holds(self, block: Block) -> bool:
+        """Whether the block was sampled."""
+        return self.together or block.name in self.chains
+
+    def flat(self) -> Params:
         """Working draws (S, ...) under the keys of the joint, chain after chain."""
-        out: dict[str, Any] = {}
-        for block in joint.blocks:
-            if block.name in self.chains:
-                drawn = self.chains[block.name].draws
-                out |= {joint.prefix(block) + key: v.reshape(-1, *v.shape[2:]) for key, v in drawn.items()}
-        return out
+        parts = [found.draws for found in self.chains.values()]
+        return {key: v.reshape(-1, *v.shape[2:]) for drawn in parts for key, v in drawn.items()}
 
     @property
     def num_chains(self) -> int:
@@ -191,6 +324,6 @@ class Sampled:
         return {name: rule([one[name] for one in all_], axis=0) for name, rule in together.items()}
 
 
-def key_of(estimator, block: Block) -> jax.Array:
+def key_of(estimator, name: str) -> jax.Array:
     """A block's own key, whichever other blocks there are."""
-    return jax.random.fold_in(estimator._use_key("engine"), zlib.crc32(block.name.encode()))
+    return jax.random.fold_in(estimator._use_key("engine"), zlib.crc32(name.encode()))

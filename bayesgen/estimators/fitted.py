@@ -9,18 +9,21 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from bayesgen import predict
+from bayesgen import predict, prior_shift
 from bayesgen.estimators import checks, engine_checks, engines
 from bayesgen.estimators.base import GenerativeBase, as_key, float64, on_host
-from bayesgen.families.averaged import Averaged
+from bayesgen.families.averaged import SHARE, Averaged
+from bayesgen.families.base import Labels
 from bayesgen.families.contract import classless
+from bayesgen.families.product import Product
 from bayesgen.inference import exact
-from bayesgen.joint import ClassPrior, Joint, JointStats
+from bayesgen.joint import Block, ClassPrior, Joint, JointStats
 
 METHODS = ("mle", "map", "posterior")
 # Numbers (draws x parameters) up to which draws are kept, that one piece of them has, and that `draws_` may have.
+ROWS_AT_ONCE = 1024  # rows without label whose classes are told at once, under every draw
 KEPT_DRAWS, PIECE_OF_DRAWS, MOST_DRAWS = 2**26, 2**24, 2**29
 
 
@@ -35,6 +38,15 @@ class Fit(NamedTuple):
     working: dict[str, np.ndarray]
     sampled: engines.Sampled = engines.Sampled({})
     points: list[engines.Point] = []  # noqa: RUF012  what the optimiser found
+
+
+class Search(NamedTuple):
+    """What has no closed form: its name, its part of the joint, its statistics, and the engine that serves it."""
+
+    name: str
+    joint: Joint
+    stats: tuple
+    engine: str
 
 
 def _all_in_closed_form(estimator) -> bool:
@@ -70,17 +82,23 @@ class FittedJoint(GenerativeBase):
         return self._joint(len(self.classes_), self.n_features_in_).resolve_stats(stats, x, labels)
 
     def _learn(self, stats: JointStats, x=None, labels=None) -> None:
-        """Estimate from the statistics (and from the rows, where a family has none) and set the fitted attributes."""
+        """Estimate from the statistics (and from the rows, where there are none) and set the fitted attributes."""
         joint = self._resolved(stats, x, labels)
         checks.statistics(joint, stats, self)
-        chosen = engines.choose(joint, stats, self)
+        chosen = engines.choose(joint, stats, x, labels, self)
         engine_checks.able(joint, stats, chosen, x, labels, self)
         fit = self._known_blocks(joint, stats, {name for name, engine in chosen.items() if engine == "exact"})
-        others = [
-            (block, part) for block, part in zip(joint.blocks, stats.blocks, strict=True) if chosen[block.name] != "exact"
-        ]
-        more = self._with_sampled if self.method == "posterior" else self._with_optimised
-        self._set_fitted(joint, stats, more(fit, joint, others, chosen, x, labels) if others else fit, chosen)
+        searches = self._searches(joint, stats, chosen, labels)
+        more = self._with_sampled if self.method == "posterior" else self._with_searched
+        self._set_fitted(joint, stats, more(fit, joint, searches, x, labels) if searches else fit, chosen)
+
+    def _searches(self, joint: Joint, stats: JointStats, chosen: dict, labels) -> list[Search]:
+        """What has no closed form: block by block, or all of them together where labels are missing."""
+        if engines.together(labels):
+            return [Search(engines.TOGETHER, joint, stats.blocks, next(iter(chosen.values())))]
+        pairs = zip(joint.blocks, stats.blocks, strict=True)
+        names = [(block.name, part) for block, part in pairs if chosen[block.name] != "exact"]
+        return [Search(name, joint.only({name}), (part,), chosen[name]) for name, part in names]
 
     def _known_blocks(self, joint: Joint, stats: JointStats, names: set[str]) -> Fit:
         """Class probabilities and the blocks in closed form."""
@@ -97,26 +115,26 @@ class FittedJoint(GenerativeBase):
             working = params
         return Fit(on_host(posterior), known.public(on_host(params)), on_host(working))
 
-    def _with_sampled(self, fit: Fit, joint: Joint, others: list, chosen: dict, x, labels) -> Fit:
-        """The same with the blocks whose posterior is sampled: they work with all of their draws."""
+    def _with_sampled(self, fit: Fit, joint: Joint, searches: list[Search], x, labels) -> Fit:
+        """The same with what is sampled: it works with all of its draws."""
         chains = {}
-        for block, part in others:
-            key = engines.key_of(self, block)
-            chains[block.name] = engines.sample(block, chosen[block.name], part, joint, x, labels, self, key)
+        for name, part, stats, engine in searches:
+            chains[name] = engines.sample(part, engine, stats, x, labels, self, engines.key_of(self, name))
         sampled = engines.Sampled(chains)
-        drawn = sampled.flat(joint)
-        shown = joint.only(set(chains)).public(drawn | {"class_probs": fit.working["class_probs"][None]})
+        drawn = sampled.flat()
+        known = {"class_probs": fit.working["class_probs"][None]}
+        shown = joint.only({block.name for block in joint.blocks if sampled.holds(block)}).public(known | drawn)
         means = {key: np.asarray(value).mean(0) for key, value in shown.items()}
-        return fit._replace(params=means | fit.params, working=fit.working | drawn, sampled=sampled)
+        params = fit.params | means if sampled.together else means | fit.params
+        return fit._replace(params=params, working=fit.working | _as_weights(drawn), sampled=sampled)
 
-    def _with_optimised(self, fit: Fit, joint: Joint, others: list, chosen: dict, x, labels) -> Fit:
-        """The same with the blocks whose mode is searched for."""
+    def _with_searched(self, fit: Fit, joint: Joint, searches: list[Search], x, labels) -> Fit:
+        """The same with what is searched for."""
         params, working, points = dict(fit.params), dict(fit.working), []
-        for block, part in others:
-            found = engines.point(block, part, joint, x, labels, self, engines.key_of(self, block))
-            prefix = joint.prefix(block)
-            working |= {prefix + key: value for key, value in found.params.items()}
-            params |= {prefix + key: np.asarray(value) for key, value in block.family.public(found.params).items()}
+        for name, part, stats, engine in searches:
+            found = engines.point(part, engine, stats, x, labels, self, engines.key_of(self, name))
+            working |= found.params
+            params |= part.public(working)
             points.append(found)
         return fit._replace(params=params, working=working, points=points)
 
@@ -124,10 +142,7 @@ class FittedJoint(GenerativeBase):
         plain = joint.bare()
         self._prior_joint, self._plain, self._stats = joint, plain, stats
         # the density of a new row; `_plain` are the densities at one value of the parameters
-        families = [
-            self._averaged(block) if block.name in fit.sampled.chains else block.family.bare() for block in joint.blocks
-        ]
-        self._density = plain.with_families(families)
+        self._density = self._averaged(joint, plain, fit.sampled)
         self._posterior, self._sampled, self.params_, self._working = fit.posterior, fit.sampled, fit.params, fit.working
         self._draws: dict[str, np.ndarray] | None = None
         names = set((chosen or {"": "exact"}).values())
@@ -137,11 +152,22 @@ class FittedJoint(GenerativeBase):
         if fit.points:
             self.n_iter_ = max(found.n_iter for found in fit.points)
             self.converged_ = all(found.converged for found in fit.points)
+            self._paths = [found.path for found in fit.points if found.path is not None]
         self._rows = None
 
-    def _averaged(self, block) -> Averaged:
-        shared = classless(block.family, len(self.classes_), block.num_features(self.n_features_in_))
-        return Averaged(block.family.bare(), tuple(sorted(shared)))
+    def _averaged(self, joint: Joint, plain: Joint, sampled: engines.Sampled) -> Joint:
+        """The joint with the average over its draws for every block that was sampled."""
+        shared = {block.name: self._shared(block) for block in joint.blocks if sampled.holds(block)}
+        if sampled.together and len(joint.blocks) > 1:
+            names = [joint.prefix(block) + name for block in joint.blocks for name in shared[block.name]]
+            whole = Block("together", Averaged(Product(plain), tuple(sorted(names))))
+            return Joint(plain.class_prior, (whole,), joint.num_classes, joint.num_features, several=False)
+        pairs = zip(joint.blocks, plain.blocks, strict=True)
+        return plain.with_families([Averaged(p.family, shared[b.name]) if sampled.holds(b) else p.family for b, p in pairs])
+
+    def _shared(self, block) -> tuple[str, ...]:
+        """Names of the block's parameters that all the classes share."""
+        return tuple(sorted(classless(block.family, len(self.classes_), block.num_features(self.n_features_in_))))
 
     # -- fitted attributes
     @property
@@ -176,7 +202,7 @@ class FittedJoint(GenerativeBase):
             return [self._draws]
         size = max(1, self._draw_numbers())
         if size * self.num_draws <= KEPT_DRAWS or self._sampled.chains:
-            self._draws = self._exact_draws(self._use_key("draws"), self._num_drawn()) | self._sampled.flat(self._plain)
+            self._draws = self._exact_draws(self._use_key("draws"), self._num_drawn()) | self._sampled.flat()
             return [self._draws]
         piece = 1 << max(0, (PIECE_OF_DRAWS // size).bit_length() - 1)
         return self._stream_draws(self._use_key("draws"), piece)
@@ -220,7 +246,7 @@ class FittedJoint(GenerativeBase):
             rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
             total = self._num_drawn()
             pick = rng.choice(total, num, replace=num > total)
-            draws |= {name: value[pick] for name, value in self._sampled.flat(self._plain).items()}
+            draws |= {name: value[pick] for name, value in self._sampled.flat().items()}
         return draws
 
     @property
@@ -230,7 +256,54 @@ class FittedJoint(GenerativeBase):
         if self._posterior is None or not self._sampled.chains:
             raise AttributeError(f"{type(self).__name__} has no diagnostics_: nothing was sampled, the fit is exact.")
         found = {name: chains.diagnostics for name, chains in self._sampled.chains.items()}
-        return found if len(self._prior_joint.blocks) > 1 else next(iter(found.values()))
+        several = len(self._prior_joint.blocks) > 1 and not self._sampled.together
+        return found if several else next(iter(found.values()))
+
+    # -- rows without label
+    def _found_labels(self, x, labels: Labels) -> None:
+        open_ = np.flatnonzero(~labels.known)
+        shares = np.empty((len(open_), len(self.classes_)))
+        for start in range(0, len(open_), ROWS_AT_ONCE):
+            rows = open_[start : start + ROWS_AT_ONCE]
+            shares[start : start + len(rows)] = self._shares(x[rows])
+        self._transduced = labels.codes, shares
+
+    def _shares(self, x) -> np.ndarray:
+        """p(y | D) of training rows without label, (n, K): p(y | x, θ) averaged over the posterior, which has seen them."""
+        if self._posterior is None:
+            table = predict.proba(self._density, self._working, x)
+            return np.where(np.isnan(table), self.priors_, table)
+        parts = [predict.proba_draws(self._plain, draws, x) for draws in self._pieces_of_draws()]
+        return np.concatenate(parts).mean(0)
+
+    @property
+    def label_distributions_(self) -> np.ndarray:
+        """p(y | D) of the training rows, (n, K): 1 for the label of rows that have one."""
+        codes, shares = self._labels_found("label_distributions_")
+        table = np.zeros((len(codes), len(self.classes_)))
+        table[np.arange(len(codes)), np.maximum(codes, 0)] = 1.0
+        table[codes < 0] = shares
+        return table
+
+    @property
+    def transduction_(self) -> np.ndarray:
+        """The labels of the training rows, (n,): their own, and the most probable class of those that had none."""
+        codes, shares = self._labels_found("transduction_")
+        found = np.array(codes)
+        found[codes < 0] = shares.argmax(1)
+        return self.classes_[found]
+
+    def _labels_found(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        self._check_fitted_attribute()
+        if getattr(self, "_transduced", None) is not None:
+            return self._transduced
+        rows = getattr(self, "_rows", None)
+        if rows is not None:
+            return rows[1].codes, np.empty((0, len(self.classes_)))
+        raise AttributeError(
+            f"{type(self).__name__} has no {name}: the rows had labels, and only fit keeps them (not partial_fit, merge, "
+            "forget, from_parameters, or a stored model)."
+        )
 
     @property
     def log_evidence_(self) -> float:
@@ -285,6 +358,48 @@ class FittedJoint(GenerativeBase):
         new.params_ = self.params_ | {"class_probs": fixed.fixed}
         new._working = self._working | {"class_probs": fixed.fixed}
         new.priors_, new._draws, new._settings = fixed.fixed, None, new.get_params()
+        for name in ("priors_n_iter_", "priors_converged_"):
+            vars(new).pop(name, None)
+        return new
+
+    @float64
+    def adapt_priors(self, X, sample_weight=None):
+        """A copy with the class probabilities of rows without labels, by maximum likelihood; nothing is refitted.
+
+            π = argmax Σ_i w_i log Σ_k π_k f(x_i | k)
+
+        For rows among which the classes are more or less frequent than in training, while the rows of each class still look
+        the same (prior shift). The maximum is where π_k is the average of p(k | x_i, π): the fixed point of EM (Saerens,
+        Latinne and Decaestecker, 2002), found by EM and then Newton's method. Under "posterior" f is the predictive density.
+        Missing cells are integrated out. A class of probability 0 keeps it: `with_priors("uniform")` first lets it in.
+
+        Parameters
+        ----------
+        X : array or data frame (n, d)
+        sample_weight : array-like (n,), optional
+            Whole weights are the same as repeated rows.
+
+        Returns
+        -------
+        A copy, as of `with_priors`, with `priors_n_iter_` and `priors_converged_`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bayesgen import LDA
+        >>> clf = LDA().fit(np.array([[0.0], [1.0], [4.0], [5.0]]), ["a", "a", "b", "b"])
+        >>> clf.adapt_priors([[0.2], [0.5], [0.9], [4.4]]).priors_.round(3)
+        array([0.75, 0.25])
+        """
+        x = self._rows_to_score(X)
+        weight = _check_sample_weight(sample_weight, np.empty((x.shape[0], 1)), dtype=float, ensure_non_negative=True)
+        alone = self._working | {"class_probs": np.ones(len(self.classes_))}
+        table = predict.log_joint(self._density, alone, x)
+        rows = checks.rows_of_some_class(table[:, self.priors_ > 0], weight)
+        found = prior_shift.adapt(table[rows], self.priors_, weight[rows])
+        checks.priors_found(found)
+        new = self.with_priors(found.probs)
+        new.priors_n_iter_, new.priors_converged_ = found.n_iter, found.converged
         return new
 
     @available_if(_may_leave_one_out)
@@ -301,6 +416,16 @@ class FittedJoint(GenerativeBase):
         _, table = predict.leave_one_out(self._prior_joint, self._stats, x, labels, self._method)
         checks.left_out(self, table, labels)
         return np.exp(table)
+
+
+def _as_weights(drawn: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Draws as densities need them: class probabilities that were drawn too weigh the draws of each class."""
+    if "class_probs" not in drawn:
+        return drawn
+    probs = drawn["class_probs"]
+    with np.errstate(divide="ignore"):
+        share = np.log(probs) - np.log(probs.sum(0))
+    return drawn | {"class_probs": probs.mean(0), SHARE: share}
 
 
 def _replace(joint: Joint, **changes) -> Joint:

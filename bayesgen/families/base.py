@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def static(default: Any = dataclasses.MISSING) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
-    """Hard labels as weights: row i counts `weight[i]` (1 if None) towards class `codes[i]`.
+    """Hard labels as weights: row i counts `weight[i]` (1 if None) towards class `codes[i]`, −1 for a missing label.
 
     Stands for the (n, K) array `one_hot(codes) * weight` without building it.
     """
@@ -42,11 +42,29 @@ class Labels:
     num_classes: int
     weight: np.ndarray | None = None
 
+    @property
+    def known(self) -> np.ndarray:
+        """Which rows have a label."""
+        return self.codes >= 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all the rows have one."""
+        return bool(np.all(self.codes >= 0))
+
+    def weights(self) -> np.ndarray:
+        """The weight of each row."""
+        return np.ones(len(self.codes)) if self.weight is None else np.asarray(self.weight, float)
+
+    def part(self, rows) -> Labels:
+        """The labels of some rows: a mask, a slice or positions."""
+        return Labels(self.codes[rows], self.num_classes, None if self.weight is None else self.weight[rows])
+
     def batches(self) -> Iterator[tuple[slice, Labels]]:
         """The same in pieces of at most BATCH_ROWS rows."""
         for start in range(0, len(self.codes), BATCH_ROWS):
             rows = slice(start, start + BATCH_ROWS)
-            yield rows, Labels(self.codes[rows], self.num_classes, None if self.weight is None else self.weight[rows])
+            yield rows, self.part(rows)
 
     def segments(self) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
         """(class, row indices, weights) of each class that has rows."""
@@ -59,6 +77,18 @@ class Labels:
     def counts(self) -> np.ndarray:
         """Total weight of each class."""
         return np.bincount(self.codes, self.weight, self.num_classes).astype(float)
+
+
+class Part(NamedTuple):
+    """A part of a family: its own family, parameters, columns of the rows and cells, which columns (None: all), and what is
+    put before the names of its parameters."""
+
+    family: Any
+    params: Params
+    x: jax.Array
+    cells: Any
+    columns: Any
+    prefix: str = ""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
@@ -198,6 +228,10 @@ class Family:
 
         return jnp.where(jnp.isnan(x), mixture_mode(height, peaks(density), x.shape), x)
 
+    def parts(self, params: Params, x: jax.Array, cells: Cells | None = None) -> list[Part]:
+        """The independent parts of the family, of which each fills its columns in its own way."""
+        return [Part(self, params, x, cells, None)]
+
     def width(self, num_features: int) -> int:
         """Numbers per row and class that `fill` works on."""
         return num_features
@@ -258,6 +292,30 @@ class Conjugate(Family):
 
     def resolve(self, x, r):
         return self.resolve_stats(self.stats(x, r))
+
+    def expected_stats(self, params: Params, x: jax.Array, r: jax.Array, cells: Cells | None = None):
+        """`stats` of rows with weights r (n, K), expected over their missing cells given the parameters."""
+        return self.e_step(params, x, r, cells)[0]
+
+    def e_step(self, params: Params, x: jax.Array, r: jax.Array, cells: Cells | None = None) -> tuple[Any, jax.Array]:
+        """(`expected_stats`, `log_prob`): what EM asks of rows, from one look at them."""
+        return self.stats(x, r), self.log_prob(params, x, cells)
+
+    def of_class(self, params: Params, k: int) -> Params:
+        """The parameters of one class, with a class axis of length 1."""
+        return {name: value[k : k + 1] for name, value in params.items()}
+
+    def begin(self, stats) -> Params:
+        """Parameters to begin a search from: smooth, so that nothing is impossible at the start."""
+        return self.map(stats)
+
+    def weak(self, x, r) -> Conjugate:
+        """The same family with a prior that lets searches begin from few rows."""
+        return self
+
+    def change(self, before: Params, after: Params) -> Params:
+        """How far parameters moved, in units that mean the same whatever the columns' units."""
+        return {name: after[name] - before[name] for name in after}
 
     def merge(self, a, b):
         """Statistics of the union of the rows behind a and b."""

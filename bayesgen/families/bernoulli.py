@@ -19,7 +19,8 @@ from jax.scipy.special import xlog1py, xlogy
 from scipy import sparse
 
 from bayesgen.families.base import Labels, Params
-from bayesgen.families.counts import Counting, Counts, indicator, row_sums, seen, sparse_logs
+from bayesgen.families.counts import Counting, Counts, Shares, indicator, row_sums, seen, sparse_logs
+from bayesgen.moments import namespace
 from bayesgen.special import dot_logs
 
 
@@ -76,7 +77,7 @@ class Bernoulli(Counting):
         ones, observed = seen(x, None)
         return Counts(r.T @ observed, r.T @ ones, jnp.zeros(r.shape[1]))
 
-    def host_sums(self, x, labels: Labels):
+    def host_sums(self, x, labels: Labels | Shares):
         rows = indicator(labels)
         if sparse.issparse(x):
             total = (rows @ x).toarray()
@@ -85,7 +86,8 @@ class Bernoulli(Counting):
             total = rows @ np.where(missing, 0.0, x)
         weight = np.repeat(labels.counts()[:, None], x.shape[1], axis=1)
         if not sparse.issparse(x) and missing.any():
-            weight = weight - rows @ missing.astype(float)
+            # summed as the ones are, so that cells that are all ones have a share of exactly 1
+            weight = rows @ (~missing).astype(float)
         return Counts(weight, total, np.zeros(labels.num_classes))
 
     def cannot_be_negative(self, stats: Counts) -> tuple:
@@ -96,10 +98,11 @@ class Bernoulli(Counting):
 
     # -- estimates
     def mle(self, stats: Counts) -> Params:
-        return {"prob": stats.total / stats.weight}
+        # statistics that were taken off others may be a rounding away from each other
+        return {"prob": namespace(stats.total).minimum(stats.total / stats.weight, 1.0)}
 
     def map(self, stats: Counts) -> Params:
-        return {"prob": (stats.total + self.alpha) / (stats.weight + 2 * self.alpha)}
+        return self.mle(stats._replace(total=stats.total + self.alpha, weight=stats.weight + 2 * self.alpha))
 
     def predictive(self) -> Params:
         a, b = self.shapes()

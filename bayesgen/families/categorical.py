@@ -21,7 +21,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import xlogy
 
-from bayesgen.families.base import Labels, Params, static
+from bayesgen.families.base import Params, static
 from bayesgen.families.counts import Counting, Counts
 from bayesgen.linalg import Shared
 from bayesgen.ragged import RaggedDirichlet, cumulative, layout, padded, spread, totals
@@ -157,7 +157,7 @@ class Categorical(Counting):
         total = jnp.zeros((r.shape[1], sum(self.sizes) + 1)).at[:, self._places(x)].add(weight)[:, :-1]
         return Counts(totals(total, self.sizes), total, jnp.zeros(r.shape[1]))
 
-    def host_sums(self, x, labels: Labels):
+    def host_sums(self, x, labels):
         k = labels.num_classes
         total, starts = np.zeros((k, sum(self.sizes))), layout(self.sizes)[0]
         for j, size in enumerate(self.sizes):

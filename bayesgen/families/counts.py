@@ -28,8 +28,25 @@ class Counts(NamedTuple):
     constant: Any  # (K,)
 
 
-def indicator(labels: Labels) -> sparse.csr_array:
-    """The weights rᵀ (K, n) of hard labels, one stored number per row of the table."""
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """Soft labels of sparse rows: weights r (n, K)."""
+
+    r: np.ndarray
+
+    @property
+    def num_classes(self) -> int:
+        return self.r.shape[1]
+
+    def counts(self) -> np.ndarray:
+        """Total weight of each class."""
+        return self.r.sum(0)
+
+
+def indicator(labels: Labels | Shares) -> sparse.csr_array:
+    """The weights rᵀ (K, n); of hard labels one stored number per row of the table."""
+    if isinstance(labels, Shares):
+        return sparse.csr_array(labels.r.T)
     n, k = len(labels.codes), labels.num_classes
     order = np.argsort(labels.codes, kind="stable")
     data = np.ones(n) if labels.weight is None else np.asarray(labels.weight, float)[order]
@@ -79,14 +96,14 @@ class Counting(Conjugate):
         """Statistics of rows under weights r (n, K); traceable. Missing cells count nothing."""
         raise NotImplementedError
 
-    def host_sums(self, x, labels: Labels) -> Counts:
-        """The same for hard labels, on the host; x may be sparse."""
+    def host_sums(self, x, labels: Labels | Shares) -> Counts:
+        """The same on the host, for hard labels (of sparse rows, soft ones too)."""
         raise NotImplementedError
 
     def stats(self, x, r) -> Counts:
+        if sparse.issparse(x):
+            return self.host_sums(x, r if isinstance(r, Labels) else Shares(np.asarray(r)))
         if isinstance(r, Labels):
-            if sparse.issparse(x):
-                return self.host_sums(x, r)
             parts = [self.host_sums(x[rows], labels) for rows, labels in r.batches()]
         elif isinstance(x, jax.Array) or isinstance(r, jax.Array):
             return self.sums(jnp.asarray(x), jnp.asarray(r))
@@ -113,6 +130,9 @@ class Counting(Conjugate):
         xp = namespace(weight)
         gone = a.total - b.total
         return Counts(weight, xp.where(gone <= 1e-12 * a.total, 0.0, gone), a.constant - b.constant)
+
+    def begin(self, stats: Counts) -> Params:
+        return dataclasses.replace(self, alpha=np.maximum(self.alpha, 1.0)).map(stats)
 
     def cannot_be_negative(self, stats: Counts) -> tuple:
         """What must be at least 0 by class and column (or category), in the statistics of whatever rows."""

@@ -215,6 +215,29 @@ class Gaussian(Conjugate):
         parts = [self.covariance.one_class(x, np.ascontiguousarray(column)) for column in r.T]
         return Moments(*(np.stack([np.asarray(p) for p in leaf]) for leaf in zip(*parts, strict=True)))
 
+    def e_step(self, params: Params, x, r, cells=None):
+        return self.covariance.expected(x, r, params["mean"], self._cov(params), cells)
+
+    def of_class(self, params: Params, k: int) -> Params:
+        cov = params[self.covariance.key]
+        return {"mean": params["mean"][k : k + 1], self.covariance.key: cov if self.tied else cov[k : k + 1]}
+
+    def begin(self, stats: Moments) -> Params:
+        return Gaussian(self.covariance, self.tied).resolve_stats(stats).map(stats)
+
+    def weak(self, x, r) -> Gaussian:
+        return Gaussian(self.covariance, self.tied).resolve(x, r)
+
+    def begin_from_cells(self, cells: Moments) -> Params:
+        """`begin` from the moments of each column for itself: a full covariance starts without correlations."""
+        start = Gaussian("diag", self.tied).begin(cells)
+        return {"mean": start["mean"], self.covariance.key: self.covariance.of_variances(start["variance"])}
+
+    def change(self, before: Params, after: Params) -> Params:
+        structure, key = self.covariance, self.covariance.key
+        mean = (after["mean"] - before["mean"]) / structure.deviations(after[key])
+        return {"mean": mean, key: structure.relative(after[key] - before[key], after[key])}
+
     def merge(self, a: Moments, b: Moments) -> Moments:
         return self.covariance.merge(a, b)
 

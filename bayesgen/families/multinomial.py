@@ -20,7 +20,7 @@ from jax.scipy.special import xlogy
 from scipy import sparse
 
 from bayesgen.families.base import Labels, Params
-from bayesgen.families.counts import Counting, Counts, indicator, row_sums, row_totals, sparse_logs
+from bayesgen.families.counts import Counting, Counts, Shares, indicator, row_sums, row_totals, sparse_logs
 from bayesgen.special import dot_logs, log_coefficient, log_factorial, log_rising
 
 CHUNK = 2**21  # stored cells x classes at a time
@@ -111,7 +111,7 @@ class Multinomial(Counting):
     def sums(self, x, r):
         return Counts(r.sum(0), r.T @ x, r.T @ log_coefficient(x))
 
-    def host_sums(self, x, labels: Labels):
+    def host_sums(self, x, labels: Labels | Shares):
         rows = indicator(labels)
         if sparse.issparse(x):
             total, constant = (rows @ x).toarray(), self._coefficient(x)

@@ -20,7 +20,7 @@ from jax.scipy.special import gammaln, xlogy
 from scipy import sparse
 
 from bayesgen.families.base import Labels, Params, static
-from bayesgen.families.counts import Counting, Counts, indicator, row_sums, row_totals, seen, sparse_logs
+from bayesgen.families.counts import Counting, Counts, Shares, indicator, row_sums, row_totals, seen, sparse_logs
 from bayesgen.families.modes import Peaks, mixture_mode
 from bayesgen.improper import ImproperGamma
 from bayesgen.special import dot_logs, log_factorial, log_rising
@@ -117,7 +117,7 @@ class Poisson(Counting):
         count, observed = seen(x, None)
         return Counts(r.T @ observed, r.T @ count, -(r.T @ jnp.sum(gammaln(count + 1), -1)))
 
-    def host_sums(self, x, labels: Labels):
+    def host_sums(self, x, labels: Labels | Shares):
         rows = indicator(labels)
         weight = np.repeat(labels.counts()[:, None], x.shape[1], axis=1)
         if sparse.issparse(x):
@@ -125,7 +125,7 @@ class Poisson(Counting):
             return Counts(weight, (rows @ x).toarray(), -(rows @ constant))
         missing = np.isnan(x)
         count = np.where(missing, 0.0, x)
-        weight = weight - rows @ missing.astype(float) if missing.any() else weight
+        weight = rows @ (~missing).astype(float) if missing.any() else weight
         return Counts(weight, rows @ count, -(rows @ log_factorial(count).sum(1)))
 
     def cannot_be_negative(self, stats: Counts) -> tuple:
@@ -140,6 +140,14 @@ class Poisson(Counting):
 
     def map(self, stats: Counts) -> Params:
         return {"rate": (stats.total + self.alpha) / (stats.weight + self.beta)}
+
+    def begin(self, stats: Counts) -> Params:
+        smooth = dataclasses.replace(self, beta=np.where(np.asarray(self.beta) > 0, self.beta, 1.0))
+        return super(Poisson, smooth).begin(stats)
+
+    def change(self, before: Params, after: Params) -> Params:
+        rate = after["rate"]
+        return {"rate": (rate - before["rate"]) / jnp.where(rate > 0, rate, 1.0)}
 
     def predictive(self) -> Params:
         shape, rate = self.gamma()

@@ -81,7 +81,27 @@ class Laplace:
     """The normal law over unconstrained coordinates that has the density's mode and curvature. It covers one mode."""
 
 
-ENGINES = {"nuts": NUTS, "gibbs": Gibbs, "svi": SVI, "laplace": Laplace}
+@dataclasses.dataclass(frozen=True)
+class EM:
+    """Expectation-maximisation, for mle and map where labels are missing or cells of full covariances.
+
+    Parameters
+    ----------
+    tol : float
+        The search ends when a step changes the log likelihood (map: log posterior density) by at most this share of it, and
+        no parameter by more than this in units of the columns' standard deviations (probabilities: as they are).
+    max_iter : int
+        Steps, at most.
+    progress : bool
+    """
+
+    tol: float = 1e-9
+    max_iter: int = 1000
+    progress: bool = True
+
+
+SAMPLERS = {"nuts": NUTS, "gibbs": Gibbs, "svi": SVI, "laplace": Laplace}
+ENGINES = SAMPLERS | {"em": EM}
 
 
 def name_of(engine) -> str:

@@ -379,7 +379,7 @@ def loo_score(
 
 
 def choose(
-    x: Floats,
+    x: Floats | list[Floats],
     y: NDArray,
     *,
     alpha: float | Literal["loo"] = "loo",
@@ -392,9 +392,17 @@ def choose(
 ) -> Choice:
     """The weights in the unit square with the highest leave-one-out score.
 
-    A number for alpha or gamma is kept; the other parameters are those of `loo_score`. ValueError if no row
-    can be left out or the score is nowhere finite.
+    A number for alpha or gamma is kept; the other parameters are those of `loo_score`. Of several tables, the same rows
+    with their gaps filled in differently, the average score counts. ValueError if no row can be left out or the score is
+    nowhere finite.
     """
+    tables = x if isinstance(x, list) else [x]
     with jax.enable_x64(True):
-        prepared = _prepare(x, y, num_classes, weight, method, class_probs, class_smoothing)
-        return _best(*prepared, (alpha, gamma))
+        prepared = [_prepare(table, y, num_classes, weight, method, class_probs, class_smoothing) for table in tables]
+        return _best(partial(_averaged, [evaluate for evaluate, _ in prepared]), prepared[0][1], (alpha, gamma))
+
+
+def _averaged(evaluates: list[Callable], point) -> tuple[float, Floats]:
+    """Score and gradient, averaged over tables."""
+    scores, slopes = zip(*(evaluate(point) for evaluate in evaluates), strict=True)
+    return float(np.mean(scores)), np.mean(slopes, axis=0)

@@ -1,4 +1,4 @@
-"""What engines work on: the parameters of one block, given data, as a density over unconstrained coordinates.
+"""What engines work on: the parameters of one block (or a whole joint), given data, as a density over free coordinates.
 
 A problem is anything with a `model()`: a NumPyro model of parameters whose factor "likelihood" holds the data, and which
 returns the parameters. It is a pytree, so that engines compile once per shape. Two densities are asked of it:
@@ -17,10 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jax.scipy.special import logsumexp
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 
 from bayesgen.families.base import BATCH_ROWS, Conjugate, Family, Labels, Params
+from bayesgen.joint import Joint
 from bayesgen.linalg import Shared
 from bayesgen.programs import jit, tracing
 
@@ -62,6 +64,23 @@ class Rows:
             own = jnp.take_along_axis(family.log_prob(params, x, cells), codes[:, None], 1)[:, 0]
             return total + jnp.sum(jnp.where(weight > 0, weight * jnp.where(weight > 0, own, 0.0), 0.0)), None
 
+        return self._summed(batch)
+
+    def log_marginal(self, joint: Joint, params: Params) -> jax.Array:
+        """Σ_i w_i log p(x_i, y_i), over all the classes where y_i is missing."""
+        cells = tuple(Shared(np.ones(b.num_features(joint.num_features), bool)) for b in joint.blocks)
+
+        @jax.checkpoint
+        def batch(total, rows):
+            x, codes, weight = rows
+            table = joint.log_joint(params, x, cells if self.complete else None)
+            own = jnp.take_along_axis(table, jnp.maximum(codes, 0)[:, None], 1)[:, 0]
+            each = jnp.where(codes >= 0, own, logsumexp(table, -1))
+            return total + jnp.sum(jnp.where(weight > 0, weight * jnp.where(weight > 0, each, 0.0), 0.0)), None
+
+        return self._summed(batch)
+
+    def _summed(self, batch) -> jax.Array:
         size = min(BATCH_ROWS, len(self.codes))
         parts = [jnp.reshape(leaf, (-1, size, *jnp.shape(leaf)[1:])) for leaf in (self.x, self.codes, self.weight)]
         return jax.lax.scan(batch, jnp.zeros(()), parts)[0]
@@ -78,9 +97,18 @@ class Problem:
     num_features: int
 
     def model(self) -> Params:
-        params = self.family.model(self.num_classes, self.num_features)
+        params = self.prior()
         numpyro.factor(LIKELIHOOD, self.log_likelihood(params))
         return params
+
+    def prior(self) -> Params:
+        """The sample statements alone."""
+        return self.family.model(self.num_classes, self.num_features)
+
+    def guess(self) -> Problem | None:
+        """The same with the closed form's posterior in the place of the prior, where there is one."""
+        known = isinstance(self.family, Conjugate) and self.family.closed_form and not isinstance(self.data, Rows)
+        return dataclasses.replace(self, family=_posterior(self)) if known else None
 
     def log_likelihood(self, params: Params) -> jax.Array:
         if isinstance(self.data, Rows):
@@ -90,6 +118,32 @@ class Problem:
     def working(self, params: Params) -> Params:
         """The parameters in the form that densities are computed from."""
         return self.family.working(params)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["joint", "data"], meta_fields=[])
+@dataclasses.dataclass(frozen=True, eq=False)
+class Together:
+    """The parameters of a whole joint given rows of which some have no label (code −1): they tie the blocks together."""
+
+    joint: Joint
+    data: Rows
+
+    def model(self) -> Params:
+        params = self.prior()
+        numpyro.factor(LIKELIHOOD, self.data.log_marginal(self.joint, params))
+        return params
+
+    def prior(self) -> Params:
+        """The sample statements alone."""
+        return self.joint.gather(*self.joint.parameters())
+
+    def guess(self) -> None:
+        return None
+
+    def working(self, params: Params) -> Params:
+        """The parameters in the form that densities are computed from."""
+        parts = [block.family.working(self.joint.params_of(block, params)) for block in self.joint.blocks]
+        return self.joint.gather(params["class_probs"], parts)
 
 
 class Point(NamedTuple):
@@ -201,12 +255,12 @@ def coordinates(problem, values: Params) -> jax.Array:
 
 
 @jit(compiler_options=ONCE)
-def _drawn(problem, family, key) -> jax.Array:
-    """Coordinates (PRIOR_DRAWS, D) of draws from the family's `model`."""
+def _drawn(problem, source, key) -> jax.Array:
+    """Coordinates (PRIOR_DRAWS, D) of draws from the prior of `source`."""
 
     def one(key):
         with tracing, handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key):
-            family.model(problem.num_classes, problem.num_features)
+            source.prior()
         sites = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
         return coordinates(problem, sites)
 
@@ -225,9 +279,9 @@ def starts(problem, key: jax.Array, count: int) -> Starts:
 
     Scales make the search indifferent to the units of the columns.
     """
-    family = problem.family
-    known = isinstance(family, Conjugate) and family.closed_form and not isinstance(problem.data, Rows)
-    drawn = np.asarray(_drawn(problem, _posterior(problem) if known else family, key))
+    guess = problem.guess()
+    known = guess is not None
+    drawn = np.asarray(_drawn(problem, guess if known else problem, key))
     drawn = np.where(np.isfinite(drawn), drawn, 0.0)
     middle = np.median(drawn, 0)
     scale = np.median(np.abs(drawn - middle), 0)
