@@ -149,7 +149,7 @@ def coverage(axes, hit):
             f"{value:.1%}", (left, place), (-6, 0), textcoords="offset points", ha="right", va="center", color=colour
         )
     axes.set(
-        yticks=places, yticklabels=WAYS, xticks=[0, 0.25, 0.5, 0.75, 0.95], xlim=(-0.1, 1.02), ylim=(-0.6, len(WAYS) - 0.4)
+        yticks=places, yticklabels=WAYS, xticks=[0, 0.25, 0.5, 0.75, 0.95], xlim=(-0.2, 1.02), ylim=(-0.6, len(WAYS) - 0.4)
     )
     axes.set(title="how often 95% intervals cover", xlabel=f"share of {len(hit):,} tables")
     axes.xaxis.set_major_formatter("{x:.0%}")

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EXAMPLES = {
+    "few_labels.py": ["LDA          10 labels: alone 0.930, with the others 0.95"],
     "four_uses.py": ["right for 94% of the flowers", "mistyped: 0.0001"],
     "text_evidence.py": ["right for 77%"],
     "mixed_table.py": ["right for 79% of the bicycles", "with 33 earlier repairs: 0.0001"],
     "own_family.py": ["7 checks passed", "as directions  right for 80%, log-loss 0.40", "at 30 m/s: 0.0001"],
+    "multiple_imputation.py": ["pooled over draws from the posterior: as often as they should"],
     "family_skeleton.py": ["optimiser, converged: True", "right for 71% of the rows"],
 }
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e-?\d+)?")
@@ -61,7 +64,8 @@ def test_agreement_is_about_words_and_numbers(printed, same):
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_examples_run(script, capsys):
+def test_examples_run(script, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(script)])
     runpy.run_path(str(script), run_name="__main__")
     printed = capsys.readouterr().out
     for words in EXAMPLES[script.name]:

@@ -16,7 +16,7 @@ from scipy import stats
 from bayesgen import LDA, QDA, GaussianNB, MixedNB, NormalWishart
 from bayesgen.inference import Gibbs
 
-MANY, FEW = 199, 39  # draws, less one than a multiple of 20
+MANY, FEW = 199, 19  # draws, less one than a multiple of 20
 
 
 def covered(truth, gaps, tables):

@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bayesgen import programs, tables
-from bayesgen.estimators import checks, engine_checks
+from bayesgen.estimators import checks, engine_checks, fit_checks, stream_checks
 from bayesgen.estimators.blas import one_blas_thread
 from bayesgen.families.base import Family, Labels
 from bayesgen.joint import Block, ClassPrior, Joint, JointStats
@@ -243,7 +243,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
                 checks.refuse_missing_labels(~labels.known, self)
             stats = self._statistics(x, labels)
             if more:
-                checks.additive(stats, self)
+                stream_checks.additive(stats, self)
             learn = self._learn_or_wait if more else self._learn
             learn(stats, x, labels)
             if not labels.complete:
@@ -282,7 +282,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
             engine_checks.trainable_rows(block, x, self)
         with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
             stats = joint.stats(x, labels)
-        checks.representable(joint, stats, self._schema)
+        fit_checks.representable(joint, stats, self._schema)
         return stats
 
     def _learn(self, stats: JointStats, x=None, labels=None) -> None:
@@ -315,11 +315,11 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
             self._next_piece(X, y, classes, sample_weight)
         else:
             self._first_fit(X, y, classes, sample_weight, more=True)
-        checks.say_what_is_missing(self)
+        stream_checks.say_what_is_missing(self)
         return self
 
     def _next_piece(self, X, y, classes, sample_weight) -> None:
-        checks.unchanged_settings(self)
+        stream_checks.unchanged_settings(self)
         if classes is not None and not np.array_equal(self._announced(classes), self.classes_):
             raise ValueError(f"classes={list(classes)} differ from those of the first call: {self.classes_.tolist()}.")
         before = self._schema, self._stats
@@ -328,7 +328,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
             x, labels = self._read_training(X, y, sample_weight, reset=False)
             joint = self._joint(len(self.classes_), self.n_features_in_)
             new = self._statistics(x, labels)
-            checks.additive(new, self)
+            stream_checks.additive(new, self)
             self._learn_or_wait(joint.merge(self._stats, new))
         except BaseException:
             self._schema, self._stats = before
@@ -339,7 +339,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         self._missing = ""
         try:
             self._learn(stats, x, labels)
-        except checks.TooFewRows as reason:
+        except fit_checks.TooFewRows as reason:
             if hasattr(self, "params_"):
                 raise
             self._stats, self._settings, self._missing = stats, self.get_params(), str(reason)
@@ -362,7 +362,7 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         Both must be of the same kind, with the same settings and columns; the classes may differ.
         """
         check_is_fitted(self)
-        checks.mergeable(self, other)
+        stream_checks.mergeable(self, other)
         classes = np.unique(np.concatenate([self.classes_, other.classes_]))
         new = self._empty_copy(classes)
         new._schema, mine, theirs = self._schema.union(other._schema)
@@ -382,8 +382,8 @@ class GenerativeBase(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         x, labels = self._read_training(X, y, sample_weight, reset=False)
         gone = self._statistics(x, labels)
-        checks.additive(gone, self)
-        checks.removable(self, gone)
+        stream_checks.additive(gone, self)
+        stream_checks.removable(self, gone)
         new = self._empty_copy(self.classes_)
         left = self._prior_joint.remove(self._stats, gone)
         new._schema, places = self._schema.without(self._emptied(left, gone))

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.utils.validation import check_is_fitted
 
-from bayesgen.estimators import checks
+from bayesgen.estimators import checks, fit_checks
 from bayesgen.estimators.base import GenerativeBase
 from bayesgen.families.multinomial import Multinomial
 from bayesgen.joint import JointStats
@@ -73,7 +73,7 @@ class ComplementNB(GenerativeBase):
 
     def _learn(self, stats: JointStats, x=None, labels=None) -> None:
         joint = self._joint(len(self.classes_), self.n_features_in_)
-        checks.statistics(joint, stats, self, needs_counts=False)
+        fit_checks.statistics(joint, stats, self, needs_counts=False)
         counts = stats.blocks[0].total
         outside = counts.sum(0) - counts + joint.blocks[0].family.alpha
         with np.errstate(divide="ignore", invalid="ignore"):

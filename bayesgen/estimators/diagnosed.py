@@ -12,7 +12,7 @@ from scipy.special import logsumexp, xlogy
 from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import arviz_data, predict, scores
-from bayesgen.estimators import checks
+from bayesgen.estimators import checks, fit_checks
 from bayesgen.estimators.base import float64
 from bayesgen.estimators.fitted import MOST_DRAWS, FittedJoint
 from bayesgen.families.base import Labels, free_parameters
@@ -187,7 +187,7 @@ class Diagnosed(FittedJoint):
         if not all(b.family.closed_form and part != () for b, part in zip(joint.blocks, self._stats.blocks, strict=True)):
             return None
         try:
-            checks.can_leave_one_out(self)
+            fit_checks.can_leave_one_out(self)
         except ValueError:  # not defined without some row
             return None
         tables = predict.leave_one_out(joint, self._stats, x, labels, self._method)

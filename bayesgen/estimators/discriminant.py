@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import predict
 from bayesgen.covariance import STRUCTURES
-from bayesgen.estimators import checks, engines
+from bayesgen.estimators import checks, engines, fit_checks
 from bayesgen.estimators.base import float64
 from bayesgen.estimators.blas import one_blas_thread
 from bayesgen.estimators.gaussian import GaussianClassifier, documented, known_covariances, known_means
@@ -30,7 +30,7 @@ class DiscriminantAnalysis(GaussianClassifier):
     def discriminant_coefficients(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(Q, L, c), shapes (K, d, d), (K, d), (K,), with δ_k(x) = xᵀQ_k x + L_kᵀx + c_k; Q is zero for LDA."""
         check_is_fitted(self)
-        checks.finite_covariances(self)
+        fit_checks.finite_covariances(self)
         means, covs = self.means_, self.covariances_
         precisions = np.linalg.inv(covs)
         linear = np.einsum("kij,kj->ki", precisions, means)
@@ -51,7 +51,7 @@ class DiscriminantAnalysis(GaussianClassifier):
         They differ from log p(x, y=k) by a term that does not depend on k.
         """
         x = self._rows_to_score(X)
-        checks.finite_covariances(self)
+        fit_checks.finite_covariances(self)
         if not self._tied():
             half = 0.5 * np.sum(~np.isnan(x), 1, keepdims=True) * np.log(2 * np.pi)
             return predict.log_joint(self._plain, self.params_, x) + half
@@ -69,7 +69,7 @@ class DiscriminantAnalysis(GaussianClassifier):
     def mahalanobis(self, X) -> np.ndarray:
         """√((x−μ_k)ᵀ Σ_k⁻¹ (x−μ_k)), (n, K), on the observed cells."""
         x = self._rows_to_score(X)
-        checks.finite_covariances(self)
+        fit_checks.finite_covariances(self)
         return np.sqrt(predict.quadratic(self._plain, self.params_, x))
 
 
@@ -190,7 +190,7 @@ class LDA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _LDAandQDA):
         positive.
         """
         x = self._rows_to_score(X)
-        checks.finite_covariances(self)
+        fit_checks.finite_covariances(self)
         filled = predict.impute(self._density, self._working, x, np.full(len(x), -1))
         centre, directions = self._directions()
         return (filled - centre) @ directions

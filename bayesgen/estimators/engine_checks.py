@@ -7,7 +7,8 @@ import numpy as np
 from numpyro import handlers
 
 from bayesgen import tables
-from bayesgen.estimators.checks import choice, column, label, number, singular_remedy, whole
+from bayesgen.estimators.checks import choice, column, label, number, whole
+from bayesgen.estimators.fit_checks import singular_remedy
 from bayesgen.families.base import Conjugate, Family
 from bayesgen.families.contract import check_contract, unresolved
 from bayesgen.families.gaussian import Gaussian

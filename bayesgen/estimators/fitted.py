@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from bayesgen import predict, prior_shift
-from bayesgen.estimators import checks, engine_checks, engines
+from bayesgen.estimators import checks, engine_checks, engines, fit_checks
 from bayesgen.estimators.base import GenerativeBase, as_key, float64, on_host
 from bayesgen.families.averaged import SHARE, Averaged
 from bayesgen.families.base import Labels
@@ -84,7 +84,7 @@ class FittedJoint(GenerativeBase):
     def _learn(self, stats: JointStats, x=None, labels=None) -> None:
         """Estimate from the statistics (and from the rows, where there are none) and set the fitted attributes."""
         joint = self._resolved(stats, x, labels)
-        checks.statistics(joint, stats, self)
+        fit_checks.statistics(joint, stats, self)
         chosen = engines.choose(joint, stats, x, labels, self)
         engine_checks.able(joint, stats, chosen, x, labels, self)
         fit = self._known_blocks(joint, stats, {name for name, engine in chosen.items() if engine == "exact"})
@@ -111,7 +111,7 @@ class FittedJoint(GenerativeBase):
             working = exact.run(exact.predictive, posterior, some.labels)
         else:
             posterior, params = None, exact.run(exact.point, known, some, self.method)
-            checks.estimates(known, some, params, self)
+            fit_checks.estimates(known, some, params, self)
             working = params
         return Fit(on_host(posterior), known.public(on_host(params)), on_host(working))
 
@@ -412,9 +412,9 @@ class FittedJoint(GenerativeBase):
         """
         check_is_fitted(self)
         x, labels = checks.training_rows(self)
-        checks.can_leave_one_out(self)
+        fit_checks.can_leave_one_out(self)
         _, table = predict.leave_one_out(self._prior_joint, self._stats, x, labels, self._method)
-        checks.left_out(self, table, labels)
+        fit_checks.left_out(self, table, labels)
         return np.exp(table)
 
 

@@ -27,6 +27,7 @@ from bayesgen.joint import JointStats
 from bayesgen.programs import jit
 
 WARM, MEMORY = 2, 10  # EM steps before the first extrapolation, and places that it looks back to
+MOST_NUMBERS = 2**25  # that these hold together: of wide tables there are fewer
 
 
 class Found(NamedTuple):
@@ -104,6 +105,8 @@ class _Search:
     def __init__(self, data: Incomplete, method: str):
         self.data, self.method = data, method
         self.bare = data.joint.bare()
+        size = sum(np.size(leaf) for leaf in jax.tree_util.tree_leaves(data.known))
+        self.memory = int(np.clip(MOST_NUMBERS // (4 * size), WARM, MEMORY))
         # a ridge is not part of the objective, and steps with it need not raise it
         self.rises = not any(np.any(getattr(b.family, "ridge", 0.0)) for b in data.joint.blocks)
 
@@ -214,7 +217,7 @@ def run(data: Incomplete, params: Params, method: str, settings: EM) -> Found:
             if there is None:
                 there = search.step(here)
             done = search.settled(here, there, settings.tol)
-            here, memory = there, [*memory[-MEMORY:], there]
+            here, memory = there, [*memory[-search.memory :], there]
             path.append(here.value)
             advanced(1)
     return Found(here.next, here.stats, len(path) - 1, done, np.array(path))
