@@ -47,14 +47,13 @@ class Point(NamedTuple):
     path: np.ndarray | None = None  # of EM: the objective at each step
 
 
-def choose(joint: Joint, stats: JointStats, x, labels, estimator) -> dict[str, str]:
+def choose(joint: Joint, stats: JointStats, labels, estimator) -> dict[str, str]:
     """The engine of each block (see above)."""
     pairs = list(zip(joint.blocks, stats.blocks, strict=True))
     if together(labels):
         all_conjugate = all(isinstance(block.family, Conjugate) for block in joint.blocks)
         return {block.name: _of_incomplete(all_conjugate, estimator) for block in joint.blocks}
-    chosen = {block.name: _engine_of(block, part, estimator) for block, part in pairs}
-    return {block.name: _faster(chosen[block.name], block, x, labels, estimator) for block in joint.blocks}
+    return {block.name: _engine_of(block, part, estimator) for block, part in pairs}
 
 
 def together(labels) -> bool:
@@ -66,15 +65,6 @@ def _engine_of(block: Block, part, estimator) -> str:
     known = block.family.closed_form and part != ()
     sampled = estimator.method == "posterior" and name_of(estimator.engine) not in ("auto", "exact")
     return "exact" if known and not sampled else _of_incomplete(isinstance(block.family, Conjugate), estimator)
-
-
-def _faster(engine: str, block: Block, x, labels, estimator) -> str:
-    """NUTS in the place of Gibbs where a class has no cell of some column: filled-in cells would hold on to each other."""
-    if engine != "gibbs" or estimator.engine != "auto" or x is None or block.family.drops_missing:
-        return engine
-    seen = ~np.isnan(block.take_host(x))
-    empty = any(not seen[labels.codes == k].any(0).all() for k in range(labels.num_classes))
-    return "nuts" if empty else engine
 
 
 def _of_incomplete(conjugate: bool, estimator) -> str:
@@ -249,7 +239,7 @@ def _task(joint: Joint, parts: tuple, x, labels):
 def _augmented(joint: Joint, parts: tuple, x, labels) -> gibbs.Augmented:
     if () not in parts:  # nothing to fill in
         known = JointStats(np.zeros(joint.num_classes), parts)
-        return gibbs.Augmented(joint, known, None, None, (0,) * len(parts), True, 0)
+        return gibbs.Augmented(joint, known, None, None, (0,) * len(parts), (None,) * len(parts), True, 0)
     engine_checks.whole_weights(joint, x, labels)
     return gibbs.Augmented.of(joint, x, labels)
 

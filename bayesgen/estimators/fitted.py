@@ -85,7 +85,7 @@ class FittedJoint(GenerativeBase):
         """Estimate from the statistics (and from the rows, where there are none) and set the fitted attributes."""
         joint = self._resolved(stats, x, labels)
         fit_checks.statistics(joint, stats, self)
-        chosen = engines.choose(joint, stats, x, labels, self)
+        chosen = engines.choose(joint, stats, labels, self)
         engine_checks.able(joint, stats, chosen, x, labels, self)
         fit = self._known_blocks(joint, stats, {name for name, engine in chosen.items() if engine == "exact"})
         searches = self._searches(joint, stats, chosen, labels)

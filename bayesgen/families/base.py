@@ -378,6 +378,10 @@ class Conjugate(Family):
         """A draw of the (working) parameters given the statistics of complete rows: a Gibbs step from `params`."""
         return self.update(stats).draw(key, num_classes, num_features)
 
+    def refresh(self, key: jax.Array, params: Params, unseen: tuple) -> Params:
+        """Parameters of columns that a class has no cell of, `unseen` (K, p), drawn from the prior given the others."""
+        return params
+
     def estimate(self, stats, method: str) -> Params:
         """The parameters of the fitted density: mle, map, or the posterior's predictive."""
         return self.update(stats).predictive() if method == "posterior" else getattr(self, method)(stats)

@@ -21,8 +21,8 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import xlogy
 
-from bayesgen.families.base import Params, static
-from bayesgen.families.counts import Counting, Counts
+from bayesgen.families.base import Labels, Params, static
+from bayesgen.families.counts import Counting, Counts, Shares
 from bayesgen.linalg import Shared
 from bayesgen.ragged import RaggedDirichlet, cumulative, layout, padded, spread, totals
 
@@ -157,7 +157,8 @@ class Categorical(Counting):
         total = jnp.zeros((r.shape[1], sum(self.sizes) + 1)).at[:, self._places(x)].add(weight)[:, :-1]
         return Counts(totals(total, self.sizes), total, jnp.zeros(r.shape[1]))
 
-    def host_sums(self, x, labels):
+    def host_sums(self, x, labels: Labels | Shares):
+        assert isinstance(labels, Labels), "categories are never sparse"
         k = labels.num_classes
         total, starts = np.zeros((k, sum(self.sizes))), layout(self.sizes)[0]
         for j, size in enumerate(self.sizes):

@@ -26,6 +26,7 @@ import numpyro
 from bayesgen.covariance import STRUCTURES
 from bayesgen.covariance_base import Covariance
 from bayesgen.families import pooling as pools
+from bayesgen.families import unseen as unseen_columns
 from bayesgen.families.base import BATCH_ROWS, Conjugate, Labels, Params, static
 from bayesgen.improper import Flat
 from bayesgen.moments import Moments, namespace
@@ -286,6 +287,11 @@ class Gaussian(Conjugate):
         mean = jnp.where(seen, stats.mean, self.prior.mean) if params is None else params["mean"]
         hyper = Gaussian(self.covariance, False, self.prior)
         return self.working(pools.sweep(hyper, self.covariance, self.tied, self.prior, key, mean, stats))
+
+    def refresh(self, key, params: Params, unseen: tuple) -> Params:
+        if self.pooling or self.drops_missing:
+            return params
+        return unseen_columns.refresh(self.prior, self.tied, key, params, np.array(unseen))
 
     def predictive(self) -> Params:
         prior, structure = self.prior, self.covariance

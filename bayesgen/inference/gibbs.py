@@ -1,5 +1,7 @@
 """Gibbs sampling by data augmentation, for families that are conjugate given complete rows with labels.
 
+    θ_u | θ                 parameters of columns that a class has no cell of, given the others: from the prior, by the
+                            family's `refresh` (filled-in cells alone would hold on to each other)
     y | x_obs, θ            for rows without label: p(y=k | x_obs, θ)
     x_mis | x_obs, y, θ     by the family's `complete`, where its statistics are not exact with missing cells
     θ | completed rows      by the family's `resample`: a draw of its closed-form posterior (or, where means are pooled, a
@@ -35,7 +37,7 @@ CHUNK_CELLS, LEAST_CHUNK = 2**20, 64  # numbers in the missing blocks of the row
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["joint", "stats", "rows", "first"],
-    meta_fields=["widths", "labelled", "chunk"],
+    meta_fields=["widths", "unseen", "labelled", "chunk"],
 )
 @dataclasses.dataclass(frozen=True, eq=False)
 class Augmented:
@@ -46,6 +48,7 @@ class Augmented:
     rows: Rows | None
     first: Params | None  # parameters that the first labels are drawn from, where some are missing
     widths: tuple[int, ...]  # of each block: missing cells of a row that are to be drawn, at most
+    unseen: tuple  # of each block: which columns (K, p) a class has no cell of, None where there are none
     labelled: bool  # whether all the rows have a label
     chunk: int  # rows that are completed at once
 
@@ -57,13 +60,14 @@ class Augmented:
         open_ = np.logical_or.reduce([~labels.known, *gaps])
         whole = joint.stats(x[~open_], labels.part(~open_))
         if not open_.any():
-            return cls(joint, whole, None, None, widths, True, 0)
+            return cls(joint, whole, None, None, widths, (None,) * len(widths), True, 0)
         again = np.repeat(np.flatnonzero(open_), labels.weights()[open_].astype(int))
         rows = Rows.of(x[again], Labels(labels.codes[again], labels.num_classes))
         first = None if labels.complete else begin(joint, x, labels)
         room = CHUNK_CELLS // (joint.num_classes * max(max(widths) ** 2, joint.num_features))
         chunk = min(max(LEAST_CHUNK, 1 << max(room, 1).bit_length() - 1), len(rows.codes))
-        return cls(joint, whole, rows, first, widths, labels.complete, chunk)
+        unseen = tuple(_unseen(block, x, labels) if w else None for block, w in zip(joint.blocks, widths, strict=True))
+        return cls(joint, whole, rows, first, widths, unseen, labels.complete, chunk)
 
     @classmethod
     def of_family(cls, family, x: np.ndarray, labels: Labels) -> Augmented:
@@ -77,8 +81,16 @@ class Augmented:
 
     def sweep(self, key, params: Params) -> Params:
         """Labels and cells given the parameters, then parameters given them."""
-        key_rows, key_params = jax.random.split(key)
+        key_unseen, key_rows, key_params = jax.random.split(key, 3)
+        params = self._refreshed(key_unseen, params)
         return self._parameters(key_params, params, self._completed(key_rows, params))
+
+    def _refreshed(self, key, params: Params) -> Params:
+        for i, (block, unseen) in enumerate(zip(self.joint.blocks, self.unseen, strict=True)):
+            if unseen is not None:
+                mine = block.family.refresh(jax.random.fold_in(key, i), self.joint.params_of(block, params), unseen)
+                params = params | {self.joint.prefix(block) + name: value for name, value in mine.items()}
+        return params
 
     def _parameters(self, key, params: Params | None, stats: JointStats) -> Params:
         joint = self.joint
@@ -148,6 +160,14 @@ def _width(block: Block, x: np.ndarray) -> int:
         return 0
     most = int(np.isnan(block.take_host(x)).sum(1).max(initial=0))
     return min(1 << (most - 1).bit_length(), block.num_features(x.shape[1])) if most else 0
+
+
+def _unseen(block: Block, x: np.ndarray, labels: Labels) -> tuple | None:
+    """Which columns each class has no cell of, as far as labels tell; None where every class has some of each."""
+    seen = ~np.isnan(block.take_host(x))
+    anywhere = seen[~labels.known].any(0)
+    table = np.array([seen[labels.codes == k].any(0) | anywhere for k in range(labels.num_classes)])
+    return None if table.all() else tuple(map(tuple, (~table).tolist()))
 
 
 @jit
