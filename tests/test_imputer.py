@@ -116,6 +116,15 @@ def test_weights_are_repeated_rows():
     )
 
 
+def test_some_labels_may_be_missing():
+    some = np.where(np.arange(90) % 3 == 0, np.nan, LABELS.astype(float))
+    imputer = GenerativeImputer(GaussianNB(), labels="given")
+    filled, clf = imputer.fit_transform(GAPS, some), GaussianNB().fit(GAPS, some)
+    assert clf.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(filled, clf.impute(GAPS, some))
+    np.testing.assert_array_equal(filled[::3], imputer.transform(GAPS)[::3])
+
+
 @pytest.mark.parametrize("estimator", [None, LDA(), QDA(), GaussianNB(method="posterior", random_state=0)], ids=str)
 def test_observed_cells_keep_their_bits(estimator):
     filled = GenerativeImputer(estimator).fit_transform(GAPS, LABELS)
