@@ -44,7 +44,7 @@ class Point(NamedTuple):
     params: Params
     n_iter: int
     converged: bool
-    path: np.ndarray | None = None  # of EM: the objective at each step
+    paths: tuple[np.ndarray, ...] = ()  # of EM: the objective at each step
 
 
 def choose(joint: Joint, stats: JointStats, labels, estimator) -> dict[str, str]:
@@ -114,27 +114,61 @@ def _by_search(joint: Joint, task, x, labels, estimator, key) -> Point:
 
 
 def _by_em(joint: Joint, x, labels, estimator) -> Point:
+    """The mle or map by EM; class by class where all the labels are known and classes share nothing."""
     settings = estimator.engine if isinstance(estimator.engine, EM) else EM()
     # dividing by n − 1 is a correction of the result, not a step towards it
     plain = joint.with_families([_without_correction(block.family) for block in joint.blocks])
-    with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        try:
-            data = incomplete.Incomplete.of(plain, x, labels)
-            found = em.run(data, _beginning(plain, x, labels, settings), estimator.method, settings)
-        except em.Collapsed as failure:
-            raise engine_checks.collapsed(joint, failure.params, labels, estimator) from None
-        params = exact.run(exact.point, joint, found.stats, estimator.method)
+    try:
+        with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            stats, found = _expected(plain, x, labels, estimator.method, settings)
+            params = exact.run(exact.point, joint, stats, estimator.method)
+    except em.Collapsed as failure:
+        raise engine_checks.collapsed(joint, failure.params, labels, estimator) from None
     params = {name: np.asarray(value) for name, value in params.items()}
     engine_checks.solid(joint, params, labels, estimator)
-    if not found.converged:
+    n_iter, converged = max(one.n_iter for one in found), all(one.converged for one in found)
+    if not converged:
         warnings.warn(
-            f"EM of the {_names(joint)} did not converge in {found.n_iter} steps: much is missing, or nothing determines "
+            f"EM of the {_names(joint)} did not converge in {n_iter} steps: much is missing, or nothing determines "
             f"some parameter. Try engine=EM(max_iter={10 * settings.max_iter}) (in bayesgen.inference), a stronger prior, "
             "or columns with fewer missing cells.",
             ConvergenceWarning,
             stacklevel=8,
         )
-    return Point(params, found.n_iter, found.converged, found.path)
+    return Point(params, n_iter, converged, tuple(one.path for one in found))
+
+
+def _expected(joint: Joint, x, labels: Labels, method: str, settings: EM) -> tuple[JointStats, list[em.Found]]:
+    """The statistics expected at the end of the search (or of those of each class)."""
+    alone = [joint.blocks[0].family.apart(k) for k in range(joint.num_classes)]
+    if not labels.complete or len(joint.blocks) > 1 or None in alone or joint.num_classes == 1:
+        data = incomplete.Incomplete.of(joint, x, labels)
+        found = em.run(data, _beginning(joint, x, labels, settings), method, settings)
+        return found.stats, [found]
+    parts, first = [], incomplete.begin(joint, x, labels)
+    for k, family in enumerate(alone):
+        rows = labels.codes == k
+        own = dataclasses.replace(joint.with_families([family]), num_classes=1, class_prior=ClassPrior())
+        mine = Labels(np.zeros(int(rows.sum()), int), 1, None if labels.weight is None else labels.weight[rows])
+        try:
+            start = {name: value[k : k + 1] for name, value in first.items()}
+            parts.append(em.run(incomplete.Incomplete.of(own, x[rows], mine), start, method, settings))
+        except em.Collapsed as failure:
+            raise em.Collapsed(_placed(first, failure.params, k)) from None
+    blocks = tuple(
+        jax.tree_util.tree_map(lambda *leaves: np.concatenate(leaves), *(part.stats.blocks[0] for part in parts))
+        for _ in joint.blocks
+    )
+    return JointStats(labels.counts(), blocks), parts
+
+
+def _placed(whole: Params, own: Params, k: int) -> Params:
+    """Parameters of all the classes with those of class k put in."""
+    out = {name: np.array(value) for name, value in whole.items()}
+    for name, value in own.items():
+        if name != "class_probs":
+            out[name][k] = value[0]
+    return out
 
 
 def _without_correction(family):

@@ -152,7 +152,7 @@ class FittedJoint(GenerativeBase):
         if fit.points:
             self.n_iter_ = max(found.n_iter for found in fit.points)
             self.converged_ = all(found.converged for found in fit.points)
-            self._paths = [found.path for found in fit.points if found.path is not None]
+            self._paths = [path for found in fit.points for path in found.paths]
         self._rows = None
 
     def _averaged(self, joint: Joint, plain: Joint, sampled: engines.Sampled) -> Joint:

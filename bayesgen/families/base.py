@@ -305,6 +305,10 @@ class Conjugate(Family):
         """The parameters of one class, with a class axis of length 1."""
         return {name: value[k : k + 1] for name, value in params.items()}
 
+    def apart(self, k: int) -> Conjugate | None:
+        """The family of class k alone, where classes share nothing; None where they do, or it does not say."""
+        return None
+
     def begin(self, stats) -> Params:
         """Parameters to begin a search from: smooth, so that nothing is impossible at the start."""
         return self.map(stats)

@@ -223,6 +223,13 @@ class Gaussian(Conjugate):
         cov = params[self.covariance.key]
         return {"mean": params["mean"][k : k + 1], self.covariance.key: cov if self.tied else cov[k : k + 1]}
 
+    def apart(self, k: int) -> Gaussian | None:
+        if self.tied or self.pooling:
+            return None
+        df, scale = np.asarray(self.prior.df), np.asarray(self.prior.scale)
+        own = scale[k] if scale.ndim > len(self.covariance.scale_shapes(1)[-1]) else scale
+        return dataclasses.replace(self, prior=dataclasses.replace(self.prior, df=df[k] if df.ndim else df, scale=own))
+
     def begin(self, stats: Moments) -> Params:
         return Gaussian(self.covariance, self.tied).resolve_stats(stats).map(stats)
 

@@ -128,8 +128,7 @@ class _Search:
     def _rows_of_class(self, rows: GivenClass, params: Params) -> tuple[Any, float]:
         block = self.bare.blocks[rows.block]
         mine = block.family.of_class(self.bare.params_of(block, params), rows.code)
-        x, weight = block.take_host(self.data.x[rows.rows]), self.data.weight[rows.rows]
-        part, value = _given_class(block.family, mine, padded(x, rows.size), padded(weight, rows.size), rows.cells)
+        part, value = _given_class(block.family, mine, rows.x, rows.weight, rows.cells)
         return jax.tree_util.tree_map(np.asarray, part), float(value)
 
     def _with_part(self, stats: JointStats, rows: GivenClass, part) -> JointStats:

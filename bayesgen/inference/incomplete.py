@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp
@@ -23,17 +25,17 @@ from bayesgen.joint import Joint, JointStats
 Cells = linalg.Shared | linalg.Placed
 LEAST_ROWS, MOST_ROWS = 64, 8192  # of a batch
 BATCH_CELLS = 2**17  # numbers in the missing blocks of a batch: more leave the cache
-LEAST_WIDTH = 4  # missing cells of a row, padded to this and its doubles: fewer programs
+LEAST_WIDTH = 4  # missing cells of a row, padded to this, to 6, 8, 12, 16, ...: fewer programs
 
 
 class GivenClass(NamedTuple):
-    """Labelled rows of one class with gaps in one block."""
+    """Labelled rows of one class with gaps in one block, padded by rows of weight 0."""
 
     block: int
     code: int
-    rows: np.ndarray
+    x: jax.Array
+    weight: jax.Array
     cells: Cells
-    size: int  # rows, padded
 
 
 class Unlabelled(NamedTuple):
@@ -63,7 +65,7 @@ class Incomplete:
             open_ = known & _has_gaps(block, x)
             parts.append(_statistics(block, x, labels, known & ~open_))
             if open_.any():
-                gaps += [GivenClass(b, *rows) for rows in _by_class(block, x, labels.codes, np.flatnonzero(open_))]
+                gaps += [_gathered(b, block, x, labels, *rows) for rows in _by_class(block, x, labels.codes, open_)]
         stats = JointStats(labels.part(known).counts(), tuple(parts))
         return cls(joint, x, labels.weights(), stats, gaps, list(_unlabelled(joint, x, np.flatnonzero(~known))))
 
@@ -81,8 +83,16 @@ def _statistics(block, x, labels: Labels, rows: np.ndarray):
     return block.family.stats(block.take_host(x[rows]), labels.part(rows))
 
 
-def _by_class(block, x, codes: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray, Cells, int]]:
+def _gathered(b: int, block, x, labels: Labels, code: int, rows: np.ndarray, cells: Cells, size: int) -> GivenClass:
+    """Rows where the programs need them: gathering them again at every step would take as long as the step."""
+    weight = np.ones(len(rows)) if labels.weight is None else labels.weight[rows]
+    arrays = padded(block.take_host(x[rows]), size), padded(weight, size)
+    return GivenClass(b, code, *(jnp.asarray(array) for array in arrays), jax.tree_util.tree_map(jnp.asarray, cells))
+
+
+def _by_class(block, x, codes: np.ndarray, open_: np.ndarray) -> Iterator[tuple[int, np.ndarray, Cells, int]]:
     """(class, rows, cells, padded size) of the batches of labelled rows with gaps."""
+    rows = np.flatnonzero(open_)
     missing = np.isnan(block.take_host(x)[rows])
     keep = ~missing.all(1)  # a row without any cell says nothing
     rows, missing = rows[keep], missing[keep]
@@ -113,7 +123,8 @@ def _patterns(missing: np.ndarray, small: bool) -> Iterator[tuple[np.ndarray, Ce
 def _widths(count: np.ndarray, d: int) -> np.ndarray:
     """Missing cells of each row, padded."""
     doubled = LEAST_WIDTH * 2 ** np.ceil(np.log2(np.maximum(count, 1) / LEAST_WIDTH)).astype(int).clip(0)
-    return np.minimum(doubled, d)
+    between = doubled * 3 // 4
+    return np.minimum(np.where((count <= between) & (doubled > LEAST_WIDTH), between, doubled), d)
 
 
 def _sliced(index: np.ndarray, most: int, cells: Cells) -> Iterator[tuple[np.ndarray, Cells, int]]:
@@ -145,8 +156,9 @@ def _unlabelled(joint: Joint, x, rows: np.ndarray) -> Iterator[Unlabelled]:
 
 
 def _size(count: int, most: int) -> int:
-    """What a batch is padded to: one of three sizes, so that few programs are compiled."""
-    return next(size for size in (LEAST_ROWS, max(most // 4, LEAST_ROWS), most) if size >= count)
+    """What a batch is padded to: one of a few sizes, so that few programs are compiled."""
+    sizes = (LEAST_ROWS, most // 8, most // 4, most // 2, most * 3 // 4, most)
+    return next(size for size in sizes if size >= max(count, LEAST_ROWS))
 
 
 def padded(array: np.ndarray, size: int, fill: float = 0) -> np.ndarray:
