@@ -34,6 +34,7 @@ class Full(Covariance):
     axes = ("feature", "feature_b")
     drops_missing = False
     elliptical = True
+    scalable = True
 
     def column(self, per_weight):
         return per_weight[..., None]
@@ -139,6 +140,9 @@ class Full(Covariance):
 
     def groups(self, missing):
         return linalg.group_rows(missing)
+
+    def relative_to(self, scale, factor):
+        return scale / factor[:, None] / factor
 
     def deviations(self, cov):
         return jnp.sqrt(jnp.diagonal(cov, axis1=-2, axis2=-1))
@@ -263,6 +267,9 @@ class _Axes(Covariance):
         mean = (pool * centre + own * moments.mean) / total
         return mean + jax.random.normal(key, mean.shape) / jnp.sqrt(total)
 
+    def relative_to(self, scale, factor):
+        return scale / factor**2
+
     def deviations(self, cov):
         return jnp.sqrt(self.per_column(cov))
 
@@ -292,6 +299,7 @@ class Diagonal(_Axes):
 
     axes = ("feature",)
     elliptical = False
+    scalable = True
 
     def exponents(self, d):
         return 2, 1
@@ -334,6 +342,7 @@ class Spherical(_Axes):
 
     axes = ()
     elliptical = True
+    scalable = False
 
     def reduce(self, per_cell):
         return per_cell.sum(-1)

@@ -179,6 +179,12 @@ class Covariance(abc.ABC):
         yield None, None
 
     # -- sizes, for searches
+    scalable: ClassVar[bool]  # whether columns may be given in units of their own
+
+    @abc.abstractmethod
+    def relative_to(self, scale, factor) -> Array:
+        """A scale (covariance, variance) of columns divided by `factor` (d,)."""
+
     @abc.abstractmethod
     def deviations(self, cov) -> jax.Array:
         """Standard deviations of the columns, broadcastable to the means."""

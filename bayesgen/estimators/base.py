@@ -91,7 +91,12 @@ def _one_key(key: jax.Array) -> jax.Array:
 def _keeps_statistics(estimator) -> bool:
     """Whether the fit is a function of sufficient statistics that were kept."""
     stats = getattr(estimator, "_stats", ())
-    return estimator._refits_from_statistics() and stats is not None and not (stats and () in stats.blocks)
+    if stats and () in stats.blocks:
+        raise AttributeError(
+            "It was fitted on rows without label, or by a family or on rows (full covariance, missing cells) that have no "
+            "sums which more could be added to or taken from: fit all the rows at once."
+        )
+    return estimator._refits_from_statistics() and stats is not None
 
 
 class GenerativeBase(ClassifierMixin, BaseEstimator):

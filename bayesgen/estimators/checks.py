@@ -53,6 +53,11 @@ def whole(name: str, value, low: int) -> None:
         raise ValueError(f"{name}={value!r}: must be a whole number, at least {low}.")
 
 
+def one_label(name: str, value) -> None:
+    if value is not None and (np.ndim(value) > 0 or isinstance(value, set | dict)):
+        raise ValueError(f"{name}={value!r:.60}: must be one label, the one that stands for a missing one, or None.")
+
+
 def class_probabilities(priors, num_classes: int) -> np.ndarray:
     """`priors=` as an array (K,)."""
     if isinstance(priors, str):

@@ -67,6 +67,7 @@ class ComplementNB(GenerativeBase):
 
     def _check_arguments(self) -> None:
         checks.smoothing("alpha", self.alpha)
+        checks.one_label("unlabelled", self.unlabelled)
 
     def _remember(self, y) -> None:
         """Nothing: there are no rows to give back."""

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayesgen import predict
 from bayesgen.covariance import STRUCTURES
-from bayesgen.estimators import checks, engines, fit_checks
+from bayesgen.estimators import checks, engine_checks, engines, fit_checks
 from bayesgen.estimators.base import float64
 from bayesgen.estimators.blas import one_blas_thread
 from bayesgen.estimators.gaussian import GaussianClassifier, documented, known_covariances, known_means
@@ -21,7 +21,7 @@ from bayesgen.moments import Moments, rank
 # A class whose own covariance is singular (a column constant within it) makes the leave-one-out score grow without
 # end as α -> 1; so does a singular pooled covariance as γ -> 1. The choice stops short of both.
 LARGEST_ALPHA, LARGEST_GAMMA = 0.99, 1 - 1e-6
-DRAWN_TABLES = 5  # with their gaps filled in, that the weights are chosen on
+DRAWN_TABLES = 8  # with their gaps filled in, that the weights are chosen on
 
 
 class DiscriminantAnalysis(GaussianClassifier):
@@ -255,7 +255,8 @@ class RDA(DiscriminantAnalysis):
     Σ log p(x_i, y_i | D without i), computed without refitting. The sphere makes the answer depend on the units of the
     columns: standardise columns of very different scales. The score is that of a density, not of a decision: on columns
     far from normal (counts, pixels) it can prefer an α that classifies badly, and LDA or a given α does better. Where a
-    class's own covariance is singular the chosen α is at most 0.99.
+    class's own covariance is singular the chosen α is at most 0.99. With missing cells Σ̂ is that of LDA's maximum-likelihood
+    fit to the same cells, and the score is averaged over eight tables with their missing cells drawn, always the same.
 
     Parameters
     ----------
@@ -268,7 +269,7 @@ class RDA(DiscriminantAnalysis):
     alpha_, gamma_ : float
         The weights used.
     n_iter_, converged_
-        Of the optimiser, when a weight is chosen by "loo".
+        Of the optimiser, when a weight is chosen by "loo"; of EM, where cells or labels are missing.
     loo_score_ : float
         The leave-one-out score at (alpha_, gamma_), when a weight is chosen by "loo".
     {fitted}
@@ -328,6 +329,8 @@ class RDA(DiscriminantAnalysis):
         moments, tables_ = stats.blocks[0], [x]
         if moments == ():
             x, labels = (x, labels) if labels.complete else (x[labels.known], labels.part(labels.known))
+            block = self._joint(len(self.classes_), self.n_features_in_).blocks[0]
+            engine_checks.cells_of_every_class(block, x, labels, self, "RDA's prior leaves the means open")
             moments, tables_ = self._expected(x, labels)
         if not self._refits_from_statistics():
             self._choose(moments.scatter, tables_, labels)
@@ -346,7 +349,7 @@ class RDA(DiscriminantAnalysis):
         if self._refits_from_statistics():
             return moments, []
         joint, params = engines.free_covariances(x, labels)
-        keys = jax.random.split(self._use_key("weights"), DRAWN_TABLES)
+        keys = jax.random.split(jax.random.key(0), DRAWN_TABLES)  # always the same: a map does not depend on random_state
         return moments, [predict.complete(joint, params, x, labels.codes, key)[0] for key in keys]
 
     def _left_out_joint(self) -> Joint:

@@ -15,8 +15,10 @@ from bayesgen.families.gaussian import Gaussian
 from bayesgen.inference import target
 from bayesgen.inference.settings import EM, ENGINES, NUTS, SVI, Gibbs, Laplace, name_of
 from bayesgen.inference.variational import GUIDES
+from bayesgen.programs import tracing
 
 NAMES = ("auto", "exact", *ENGINES)
+MOST_REPEATED = 2**21  # rows that Gibbs sampling fills in at every sweep
 
 
 def argument(estimator) -> None:
@@ -81,12 +83,23 @@ def family_integrates(family, num_classes: int, num_features: int) -> bool:
     """Whether rows of which some cells are missing have a density; decided without computing one."""
     found = []
 
-    def look(key):
+    def look(family, key):
         with handlers.seed(rng_seed=key):
             found.append(family.integrates_missing(family.working(family.model(num_classes, num_features))))
 
-    jax.eval_shape(look, jax.random.key(0))
+    _without_numbers(look, family)
     return found[0]
+
+
+def _without_numbers(look, family) -> None:
+    """Trace `look(family, key)`; no number of the family is looked at: priors of badly scaled columns may not allow it."""
+    kinds = jax.Array | np.ndarray | np.number | int | float
+    numeric = all(isinstance(leaf, kinds) for leaf in jax.tree_util.tree_leaves(family))
+    with tracing:
+        if numeric:
+            jax.eval_shape(look, family, jax.random.key(0))
+        else:  # a family that waits for the data
+            jax.eval_shape(lambda key: look(family, key), jax.random.key(0))
 
 
 def _refuse_gaps(block, rows: np.ndarray, estimator) -> None:
@@ -151,7 +164,10 @@ def able(joint, stats, chosen: dict[str, str], x, labels, estimator) -> None:
                 "engine='auto' or 'nuts'."
             )
         if estimator.method == "posterior" and x is not None and tables.is_sparse(x):
-            raise ValueError(f"engine={engine!r} needs dense rows: give X.toarray(), or use engine='exact'.")
+            remedy = (
+                "use engine='exact'" if labels is None or labels.complete else "use method='map', which takes sparse rows"
+            )
+            raise ValueError(f"engine={engine!r} needs dense rows: give X.toarray(), or {remedy}.")
         if part == ():
             if labels.complete:  # rows without label may have the cells that others lack
                 _has_data(block, x, labels, estimator)
@@ -165,28 +181,42 @@ def _has_data(block, x, labels, estimator) -> None:
     improper = [] if estimator.method == "mle" else _improper_sites(block, labels.num_classes, x.shape[1])
     if estimator.method != "mle" and not improper:
         return
-    rows, weight = block.take_host(x), np.ones(len(x)) if labels.weight is None else labels.weight
-    seen = ~np.isnan(rows) & (weight > 0)[:, None]
+    why = "method='mle' has no prior" if estimator.method == "mle" else f"the prior of {improper[0]!r} is improper"
+    cells_of_every_class(block, x, labels, estimator, why)
+    if estimator.method == "mle":
+        _never_together(block, ~np.isnan(block.take_host(x)) & (labels.weights() > 0)[:, None], labels, estimator)
+
+
+def cells_of_every_class(block, x, labels, estimator, why: str) -> None:
+    """Whether every class has an observed cell in every column of the block."""
+    seen = ~np.isnan(block.take_host(x)) & (labels.weights() > 0)[:, None]
     count = np.stack([np.bincount(labels.codes, column, labels.num_classes) for column in seen.T], 1)
     if (count <= 0).any():
         k, j = np.argwhere(count <= 0)[0]
-        what = "method='mle' has no prior" if estimator.method == "mle" else f"the prior of {improper[0]!r} is improper"
         raise ValueError(
-            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, block.column(j))}, and {what}: "
-            f"nothing says what its {type(block.family).__name__} parameters are. State a proper prior"
-            + (" (method='map')" if estimator.method == "mle" else "")
-            + ", or drop the class or the column."
+            f"Class {label(estimator, k)} has no observed cell in {column(estimator._schema, block.column(j))}, and {why}: "
+            f"nothing says what its {type(block.family).__name__} parameters are. {_proper_remedy(estimator)}, or drop the "
+            "class or the column."
         )
+
+
+def _proper_remedy(estimator) -> str:
     if estimator.method == "mle":
-        _never_together(block, seen, labels, estimator)
+        return "State a proper prior (method='map')"
+    return "State a proper prior" if hasattr(estimator, "prior") else "Use LDA or QDA, whose prior is proper"
 
 
 def _improper_sites(block, num_classes: int, num_features: int) -> list[str]:
     """Sites of the family's model whose prior has no finite mass."""
-    with handlers.trace() as trace, handlers.seed(rng_seed=0):
-        block.family.model(num_classes, block.num_features(num_features))
-    sites = {name: site["fn"] for name, site in trace.items() if site["type"] == "sample"}
-    return [name for name, law in sites.items() if "Improper" in _law(law) or _law(law) == "Flat"]
+    laws: dict[str, str] = {}
+
+    def look(family, key):
+        with handlers.trace() as trace, handlers.seed(rng_seed=key):
+            family.model(num_classes, block.num_features(num_features))
+        laws.update({name: _law(site["fn"]) for name, site in trace.items() if site["type"] == "sample"})
+
+    _without_numbers(look, block.family)
+    return [name for name, law in laws.items() if "Improper" in law or law == "Flat"]
 
 
 def _law(law) -> str:
@@ -220,6 +250,11 @@ def whole_weights(joint, x: np.ndarray, labels) -> None:
         return
     gaps = [np.isnan(block.take_host(x)).any(1) for block in joint.blocks if not block.family.drops_missing]
     weight = np.asarray(labels.weight)[np.logical_or.reduce([~labels.known, *gaps])]
+    if weight.sum() > MOST_REPEATED:
+        raise ValueError(
+            f"The rows with missing cells or labels have a total weight of {weight.sum():g}: Gibbs sampling fills in a row "
+            "of weight w w times, which would take too long. Use engine='nuts', or divide sample_weight by a number."
+        )
     if not (weight == np.floor(weight)).all():
         raise ValueError(
             "sample_weight has fractions on rows with missing cells or labels, which Gibbs sampling cannot fill in: use "
@@ -228,7 +263,9 @@ def whole_weights(joint, x: np.ndarray, labels) -> None:
 
 
 def solid(joint, params: dict, labels, estimator) -> None:
-    """Whether every covariance that EM found is positive definite."""
+    """Whether every covariance that EM found is positive definite; a proper prior sees to that."""
+    if estimator.method == "map" and all(getattr(b.family.prior, "proper", True) for b in _gaussians(joint)):
+        return
     failure = _singular(joint, params, labels, estimator)
     if failure is not None:
         raise failure
@@ -236,22 +273,37 @@ def solid(joint, params: dict, labels, estimator) -> None:
 
 def collapsed(joint, params: dict, labels, estimator) -> ValueError:
     """What to say when EM came to parameters without a density."""
-    return _singular(joint, params, labels, estimator) or ValueError(
-        f"EM of method={estimator.method!r} led to parameters without a density: the columns may be badly scaled. Use "
-        "method='map', or rescale the columns."
+    if estimator.method == "mle":
+        failure = _singular(joint, params, labels, estimator, least=1e-9)
+        remedy = "Use method='map', or rescale the columns."
+    else:
+        failure, remedy = None, "State a stronger prior, or look for cells that are far off."
+    return failure or ValueError(
+        f"EM of method={estimator.method!r} led to parameters without a density: the columns may be badly scaled, or nearly "
+        f"the same. {remedy}"
     )
 
 
-def _singular(joint, params: dict, labels, estimator) -> ValueError | None:
-    for block in joint.blocks:
-        if not isinstance(block.family, Gaussian):
-            continue
+def _gaussians(joint) -> list:
+    return [block for block in joint.blocks if isinstance(block.family, Gaussian)]
+
+
+def _singular(joint, params: dict, labels, estimator, least: float = 0.0) -> ValueError | None:
+    """What to say of a covariance that is not positive definite; least: of the eigenvalues of its correlations."""
+    for block in _gaussians(joint):
         structure, mine = block.family.covariance, joint.params_of(block, params)
         cov = np.nan_to_num(np.asarray(mine[structure.key]))
         found = structure.deficits(cov, np.nan_to_num(np.asarray(mine["mean"])))
+        found = found or _nearly_singular(structure.matrices(cov, *np.shape(mine["mean"])), least)
         if found:
             return ValueError(_singular_text(block, found[0], labels, estimator))
     return None
+
+
+def _nearly_singular(matrices: np.ndarray, least: float) -> list[tuple]:
+    sd = np.sqrt(np.maximum(np.einsum("kii->ki", matrices), np.finfo(float).tiny))
+    smallest = np.linalg.eigvalsh(matrices / (sd[:, :, None] * sd[:, None, :]))[:, 0]
+    return [(int(k), 0, []) for k in np.flatnonzero(smallest < least)]
 
 
 def _singular_text(block, deficit: tuple, labels, estimator) -> str:
@@ -261,10 +313,9 @@ def _singular_text(block, deficit: tuple, labels, estimator) -> str:
     rows = f"{known.sum():g} labelled row(s)" if block.family.tied else f"{known[k]:g} labelled row(s)"
     names = ", ".join(column(estimator._schema, block.column(j)) for j in constant[:5])
     what = f" Constant: {names}." if constant else ""
-    why = (
-        "missing labels let a class shrink onto a few rows, or" if not labels.complete else "for the cells that are missing"
-    )
-    few = f"{why} {rows} are too few" if not labels.complete else f"{rows} are too few {why}"
+    why = "for the cells that are missing" if labels.complete else "missing labels let a class shrink onto a few rows, or"
+    few = f"{why} {rows} are too few" if not labels.complete else f"{rows} are too few {why}, or columns repeat others"
+    few = "some columns do not vary" if constant else few
     return (
         f"{who} becomes singular: {few}.{what} method={estimator.method!r} has no maximum here. "
         f"{singular_remedy(estimator, constant)}"

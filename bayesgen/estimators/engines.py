@@ -17,10 +17,11 @@ import dataclasses
 import warnings
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from bayesgen.estimators import engine_checks
@@ -116,16 +117,19 @@ def _by_search(joint: Joint, task, x, labels, estimator, key) -> Point:
 def _by_em(joint: Joint, x, labels, estimator) -> Point:
     """The mle or map by EM; class by class where all the labels are known and classes share nothing."""
     settings = estimator.engine if isinstance(estimator.engine, EM) else EM()
+    stated, factors = joint, column_factors(joint, x)
+    joint, x = in_units(joint, x, factors)
     # dividing by n − 1 is a correction of the result, not a step towards it
     plain = joint.with_families([_without_correction(block.family) for block in joint.blocks])
     try:
-        with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        with one_blas_thread, np.errstate(all="ignore"):
             stats, found = _expected(plain, x, labels, estimator.method, settings)
             params = exact.run(exact.point, joint, stats, estimator.method)
     except em.Collapsed as failure:
         raise engine_checks.collapsed(joint, failure.params, labels, estimator) from None
     params = {name: np.asarray(value) for name, value in params.items()}
     engine_checks.solid(joint, params, labels, estimator)
+    params = out_of_units(stated, params, factors)
     n_iter, converged = max(one.n_iter for one in found), all(one.converged for one in found)
     if not converged:
         warnings.warn(
@@ -171,6 +175,54 @@ def _placed(whole: Params, own: Params, k: int) -> Params:
     return out
 
 
+MOST_APART = 1e4  # scales of columns that differ by more than this cost digits
+
+
+def column_factors(joint: Joint, x) -> np.ndarray | None:
+    """Powers of two that bring the columns to a common scale, where scales are far apart; None where they are not."""
+    if sparse.issparse(x):
+        return None
+    with np.errstate(invalid="ignore", over="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns without a cell
+        sd = np.nanstd(x, axis=0)
+    sd = np.where((sd > 0) & np.isfinite(sd), sd, 1.0)
+    if sd.max() <= MOST_APART * sd.min():
+        return None
+    factors = np.ones(x.shape[1])
+    for block in joint.blocks:
+        columns = slice(None) if block.columns is None else list(block.columns)
+        if isinstance(block.family, Gaussian) and block.family.covariance.scalable:
+            factors[columns] = 2.0 ** np.round(np.log2(sd[columns]))
+    return factors
+
+
+def _of_block(block: Block, factors: np.ndarray) -> np.ndarray:
+    return factors if block.columns is None else factors[list(block.columns)]
+
+
+def in_units(joint: Joint, x, factors: np.ndarray | None) -> tuple[Joint, Any]:
+    """The joint and its rows with columns divided by the factors; no digit is lost."""
+    if factors is None:
+        return joint, x
+    families = [
+        block.family.scaled(_of_block(block, factors)) if isinstance(block.family, Gaussian) else block.family
+        for block in joint.blocks
+    ]
+    return joint.with_families(families), x / factors
+
+
+def out_of_units(joint: Joint, params: Params, factors: np.ndarray | None) -> Params:
+    """Parameters of the divided columns (with any leading axes) as those of the columns."""
+    if factors is None:
+        return params
+    out = dict(params)
+    for block in joint.blocks:
+        if isinstance(block.family, Gaussian):
+            own = block.family.unscaled(joint.params_of(block, params), _of_block(block, factors))
+            out |= {joint.prefix(block) + name: np.asarray(value) for name, value in own.items()}
+    return out
+
+
 def _without_correction(family):
     return dataclasses.replace(family, unbiased=False) if getattr(family, "unbiased", False) else family
 
@@ -196,23 +248,31 @@ def _gaussian(x: np.ndarray, labels: Labels, *, tied: bool) -> Joint:
 
 def pooled_moments(x: np.ndarray, labels: Labels) -> Moments:
     """Moments of rows with gaps, expected under the mle with one covariance; under map where there is no mle."""
-    joint = _gaussian(x, labels, tied=True)
+    stated = _gaussian(x, labels, tied=True)
+    factors = column_factors(stated, x)
+    joint, x = in_units(stated, x, factors)
     data, first = incomplete.Incomplete.of(joint, x, labels), incomplete.begin(joint, x, labels)
-    with one_blas_thread, np.errstate(over="ignore", invalid="ignore", under="ignore"):
+    with one_blas_thread, np.errstate(all="ignore"):
         weak = em.run(data, first, "map", EM(tol=1e-4))
         try:
             found = em.run(data, weak.params, "mle", EM())
         except em.Collapsed:
             found = em.run(data, weak.params, "map", EM())
-    return found.stats.blocks[0]
+    weight, mean, scatter = found.stats.blocks[0]
+    if factors is None:
+        return Moments(weight, mean, scatter)
+    return Moments(weight, mean * factors, scatter * factors[:, None] * factors)
 
 
 def free_covariances(x: np.ndarray, labels: Labels) -> tuple[Joint, Params]:
     """The map with a covariance for each class, of rows with gaps."""
-    joint = _gaussian(x, labels, tied=False)
+    stated = _gaussian(x, labels, tied=False)
+    factors = column_factors(stated, x)
+    joint, x = in_units(stated, x, factors)
     data, first = incomplete.Incomplete.of(joint, x, labels), incomplete.begin(joint, x, labels)
-    with one_blas_thread:
-        return joint.bare(), em.run(data, first, "map", EM()).params
+    with one_blas_thread, np.errstate(all="ignore"):
+        params = em.run(data, first, "map", EM()).params
+    return stated.bare(), out_of_units(stated, params, factors)
 
 
 def _names(joint: Joint) -> str:
@@ -239,7 +299,7 @@ def sample(joint: Joint, engine: str, parts: tuple, x, labels, estimator, key) -
     num, task = estimator.num_draws, None
     try:
         if engine == "gibbs":
-            found = gibbs.run(_augmented(joint, parts, x, labels), key, num, settings)
+            found = _by_gibbs(joint, parts, x, labels, key, num, settings)
         else:
             task = _task(joint, parts, x, labels)
             found = RUNS[engine](task, key, num, settings)
@@ -268,6 +328,13 @@ def _task(joint: Joint, parts: tuple, x, labels):
     if together(labels):
         return target.Together(joint, target.Rows.of(x, labels))
     return problem(joint.blocks[0], parts[0], joint, x, labels)
+
+
+def _by_gibbs(joint: Joint, parts: tuple, x, labels, key, num: int, settings) -> Chains:
+    factors = column_factors(joint, x) if () in parts else None
+    scaled, rows = in_units(joint, x, factors)
+    found = gibbs.run(_augmented(scaled, parts, rows, labels), key, num, settings)
+    return found._replace(draws=out_of_units(joint, found.draws, factors))
 
 
 def _augmented(joint: Joint, parts: tuple, x, labels) -> gibbs.Augmented:
@@ -327,6 +394,13 @@ class Sampled:
     def holds(self, block: Block) -> bool:
         """Whether the block was sampled."""
         return self.together or block.name in self.chains
+
+    def without_class_probs(self) -> Sampled:
+        """The same draws for class probabilities that are given."""
+        chains = {}
+        for name, found in self.chains.items():
+            chains[name] = found._replace(draws={key: v for key, v in found.draws.items() if key != "class_probs"})
+        return Sampled(chains)
 
     def flat(self) -> Params:
         """Working draws (S, ...) under the keys of the joint, chain after chain."""

@@ -71,6 +71,7 @@ class FittedJoint(GenerativeBase):
         checks.choice("handle_unknown", self.handle_unknown, ("error", "missing"))
         checks.number("class_smoothing", self.class_smoothing, low=0.0)
         checks.whole("num_draws", self.num_draws, low=1)
+        checks.one_label("unlabelled", self.unlabelled)
 
     def _class_prior(self, num_classes: int) -> ClassPrior:
         if self.priors is None:
@@ -356,7 +357,9 @@ class FittedJoint(GenerativeBase):
         new._prior_joint = _replace(self._prior_joint, class_prior=fixed)
         new._posterior = None if self._posterior is None else _replace(self._posterior, class_prior=fixed)
         new.params_ = self.params_ | {"class_probs": fixed.fixed}
-        new._working = self._working | {"class_probs": fixed.fixed}
+        # draws of class probabilities, and the weights that they gave to the others, are of no account any more
+        new._sampled = self._sampled.without_class_probs()
+        new._working = {name: v for name, v in self._working.items() if name != SHARE} | {"class_probs": fixed.fixed}
         new.priors_, new._draws, new._settings = fixed.fixed, None, new.get_params()
         for name in ("priors_n_iter_", "priors_converged_"):
             vars(new).pop(name, None)
@@ -423,8 +426,9 @@ def _as_weights(drawn: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     if "class_probs" not in drawn:
         return drawn
     probs = drawn["class_probs"]
+    total = probs.sum(0)
     with np.errstate(divide="ignore"):
-        share = np.log(probs) - np.log(probs.sum(0))
+        share = np.where(total > 0, np.log(probs) - np.log(np.where(total > 0, total, 1.0)), -np.log(len(probs)))
     return drawn | {"class_probs": probs.mean(0), SHARE: share}
 
 

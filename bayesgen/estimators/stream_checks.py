@@ -35,6 +35,11 @@ def mergeable(estimator, other) -> None:
     check_is_fitted(other)
     if other._stats is None:
         raise ValueError("The other estimator was made from parameters: it has no rows to merge.")
+    if other._stats.blocks and all(part == () for part in other._stats.blocks) and hasattr(other, "_transduced"):
+        raise ValueError(
+            "Cannot merge: the other was fitted on rows without label. What such a row adds depends on all the other rows: "
+            "give all the rows to one fit."
+        )
     additive(other._stats, other, "Cannot merge: the other was fitted on rows with missing cells")
     mine, theirs = estimator.get_params(), other.get_params()
     for name in mine:

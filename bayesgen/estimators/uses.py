@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from scipy import sparse
 from scipy import stats as laws
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from bayesgen import outliers, predict, tables
 from bayesgen.estimators import checks
@@ -99,6 +99,22 @@ class GenerativeClassifierBase(Explains, Diagnosed):
         if costs is None:
             return self.classes_[np.argmax(proba, axis=1)]
         return self.classes_[np.argmin(proba @ checks.cost_matrix(costs, self.classes_), axis=1)]
+
+    def score(self, X, y, sample_weight=None) -> float:
+        """Accuracy on the rows that have a label.
+
+        Rows without label (NaN, None, or what `unlabelled` names) are left out, so that cross-validation of partly labelled
+        rows counts what can be counted. scikit-learn's own functions refuse NaN among the labels: name another value there,
+        unlabelled=-1 say.
+        """
+        check_is_fitted(self)
+        values, missing = self._read_labels(y)
+        found = self.predict(X)
+        check_consistent_length(found, values, sample_weight)
+        if missing.all():
+            raise ValueError(f"None of the {len(values)} rows has a label: there is nothing to score.")
+        weight = None if sample_weight is None else np.asarray(sample_weight, float)[~missing]
+        return float(np.average(found[~missing] == values[~missing], weights=weight))
 
     # -- how sure
     @float64

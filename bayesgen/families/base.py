@@ -321,6 +321,18 @@ class Conjugate(Family):
         """How far parameters moved, in units that mean the same whatever the columns' units."""
         return {name: after[name] - before[name] for name in after}
 
+    def resolution(self, params: Params) -> float:
+        """The smallest change, in the units of `change`, that rounding lets through."""
+        return 0.0
+
+    def scaled(self, factor: np.ndarray) -> Conjugate:
+        """The family of the columns divided by `factor` (p,); itself where units are of no account."""
+        return self
+
+    def unscaled(self, params: Params, factor: np.ndarray) -> Params:
+        """Parameters of the scaled columns, with any leading axes, as those of the columns."""
+        return params
+
     def merge(self, a, b):
         """Statistics of the union of the rows behind a and b."""
         raise NotImplementedError

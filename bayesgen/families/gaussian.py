@@ -246,6 +246,25 @@ class Gaussian(Conjugate):
         mean = (after["mean"] - before["mean"]) / structure.deviations(after[key])
         return {"mean": mean, key: structure.relative(after[key] - before[key], after[key])}
 
+    def resolution(self, params: Params) -> float:
+        relative = jnp.abs(params["mean"]) / self.covariance.deviations(params[self.covariance.key])
+        return 8 * float(jnp.finfo(relative.dtype).eps * jnp.max(relative))
+
+    def scaled(self, factor: np.ndarray) -> Gaussian:
+        if not self.covariance.scalable:
+            return self
+        prior = dataclasses.replace(
+            self.prior, mean=self.prior.mean / factor, scale=self.covariance.relative_to(self.prior.scale, factor)
+        )
+        return dataclasses.replace(self, prior=prior, ridge=self.ridge / factor**2 if np.any(self.ridge) else self.ridge)
+
+    def unscaled(self, params: Params, factor: np.ndarray) -> Params:
+        if not self.covariance.scalable:
+            return params
+        means = {name: params[name] * factor for name in ("mean", "pool_mean") if name in params}
+        spreads = (self.covariance.key, pools.public_key(self.covariance))
+        return means | {name: self.covariance.relative_to(params[name], 1 / factor) for name in spreads if name in params}
+
     def merge(self, a: Moments, b: Moments) -> Moments:
         return self.covariance.merge(a, b)
 

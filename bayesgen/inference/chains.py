@@ -50,7 +50,7 @@ def diagnose(draws: Params, statistics: dict[str, np.ndarray]) -> dict[str, Any]
     found |= {"r_hat": 1.0, "r_hat_of": "", "ess": float(np.size(next(iter(statistics.values()), 0))), "ess_of": ""}
     for name, value in draws.items():
         flat = value.reshape(*value.shape[:2], -1)
-        varies = flat.std((0, 1)) > 0
+        varies = flat.max((0, 1)) > flat.min((0, 1))
         if flat.shape[1] < 4 or not varies.any():
             continue
         with np.errstate(invalid="ignore", divide="ignore"):

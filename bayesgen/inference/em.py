@@ -26,6 +26,7 @@ from bayesgen.inference.settings import EM
 from bayesgen.joint import JointStats
 from bayesgen.programs import jit
 
+FALL = 1e-7  # relative: an EM step that lowers the objective by more than this has lost its digits
 WARM, MEMORY = 2, 10  # EM steps before the first extrapolation, and places that it looks back to
 MOST_NUMBERS = 2**25  # that these hold together: of wide tables there are fewer
 
@@ -41,7 +42,7 @@ class Found(NamedTuple):
 
 
 class Collapsed(Exception):
-    """The objective is not finite at parameters that an EM step led to: some covariance is singular."""
+    """The objective is not finite at parameters that an EM step led to, or lower: some covariance is (nearly) singular."""
 
     def __init__(self, params: Params):
         super().__init__("a step led to parameters without a density")
@@ -70,7 +71,8 @@ def _without_label(joint, params, x, weight, cells):
 @jit
 def _of_statistics(joint, params, stats):
     """The log likelihood of labelled rows with nothing to fill in."""
-    total = jnp.sum(jnp.where(stats.labels > 0, stats.labels * jnp.log(params["class_probs"]), 0.0))
+    counted = (stats.labels > 0) & (params["class_probs"] > 0)  # given probabilities may be 0, and then say nothing
+    total = jnp.sum(jnp.where(counted, stats.labels * jnp.log(params["class_probs"]), 0.0))
     for block, part in zip(joint.blocks, stats.blocks, strict=True):
         total = total + block.family.log_likelihood(joint.params_of(block, params), part)
     return total
@@ -161,7 +163,8 @@ class _Search:
 
     def step(self, here: _Place) -> _Place:
         there = self.at(here.next)
-        if not np.isfinite(there.value):
+        fallen = self.rises and there.value < here.value - FALL * max(1.0, abs(here.value))
+        if not np.isfinite(there.value) or not np.isfinite(there.step).all() or fallen:
             raise Collapsed(there.params)
         return there
 
@@ -176,11 +179,13 @@ class _Search:
 
     def settled(self, before: _Place, after: _Place, tol: float) -> bool:
         risen = abs(after.value - before.value) <= tol * abs(after.value)
-        return bool(risen and np.max(np.abs(after.step), initial=0.0) <= tol)
+        pairs = [(block.family, self.bare.params_of(block, after.params)) for block in self.bare.blocks]
+        floor = max(float(family.resolution(params)) for family, params in pairs)
+        return bool(risen and np.max(np.abs(after.step), initial=0.0) <= max(tol, floor))
 
     def ahead(self, memory: list[_Place]) -> _Place | None:
         """Beyond what EM steps have reached; None where that cannot be looked for."""
-        if not self.rises or len(memory) <= WARM:
+        if not self.rises or len(memory) <= WARM or not all(np.isfinite(place.step).all() for place in memory):
             return None
         with np.errstate(all="ignore"):  # statistics of no rows at all lead nowhere, and are noticed by that
             return self.at(self.extrapolated(memory))

@@ -86,8 +86,8 @@ def _statistics(block, x, labels: Labels, rows: np.ndarray):
 def _gathered(b: int, block, x, labels: Labels, code: int, rows: np.ndarray, cells: Cells, size: int) -> GivenClass:
     """Rows where the programs need them: gathering them again at every step would take as long as the step."""
     weight = np.ones(len(rows)) if labels.weight is None else labels.weight[rows]
-    arrays = padded(block.take_host(x[rows]), size), padded(weight, size)
-    return GivenClass(b, code, *(jnp.asarray(array) for array in arrays), jax.tree_util.tree_map(jnp.asarray, cells))
+    own = jnp.asarray(padded(block.take_host(x[rows]), size))
+    return GivenClass(b, code, own, jnp.asarray(padded(weight, size)), jax.tree_util.tree_map(jnp.asarray, cells))
 
 
 def _by_class(block, x, codes: np.ndarray, open_: np.ndarray) -> Iterator[tuple[int, np.ndarray, Cells, int]]:
