@@ -123,9 +123,9 @@ class Full(Covariance):
 
     def expected(self, x, r, mean, cov, cells=None):
         if not isinstance(cells, linalg.Shared | linalg.Placed):
-            missing = jnp.isnan(x)
-            where = jnp.sort(jnp.where(missing, jnp.arange(x.shape[1]), x.shape[1]), 1)
-            cells = linalg.Placed(where[:, : self._width(x, cells)])
+            d, width = x.shape[1], self._width(x, cells)
+            where = jnp.sort(jnp.where(jnp.isnan(x), jnp.arange(d), d), 1)[:, :width]
+            cells = linalg.Placed(jnp.where(where < d, where, jnp.arange(d, d + width)))
         covs = jnp.broadcast_to(self._stack(cov), (*mean.shape, mean.shape[-1]))
         parts = jax.lax.map(lambda one: linalg.expected_moments(x, *one, cells), (r.T, mean, covs))
         return Moments(*parts[:3]), parts.log_density.T

@@ -51,7 +51,7 @@ class Scattered:
 @partial(jax.tree_util.register_dataclass, data_fields=["where"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """Each row has its own pattern, known beforehand: `where` (n, w) are its missing cells, then d or more."""
+    """Each row has its own pattern, known beforehand: `where` (n, w) are its missing cells (see `places`)."""
 
     where: jax.Array | np.ndarray
 
@@ -253,18 +253,18 @@ def expected_moments(x: jax.Array, weight: jax.Array, mean: jax.Array, covarianc
     """
     missing = jnp.isnan(x)
     root, logdet = inverse_root(covariance)
+    precision = root.T @ root
     delta = jnp.where(missing, 0.0, x - mean)
-    white = delta @ root.T
-    gradient = white @ root
+    gradient = delta @ precision
     fill: Callable = _fill_shared if isinstance(cells, Shared) else _fill_placed
-    filled, block_logdet, explained, spread = fill(delta, gradient, root.T @ root, weight, cells)
-    quadratic = jnp.maximum(jnp.sum(white**2, -1) - explained, 0.0)
+    filled, block_logdet, explained, spread = fill(delta, gradient, precision, weight, cells)
+    quadratic = jnp.maximum(jnp.sum(delta * gradient, -1) - explained, 0.0)
     form = Form(quadratic, logdet + block_logdet, jnp.sum(~missing, -1))
     total = jnp.sum(weight)
-    centre = weight @ filled / jnp.where(total > 0, total, 1.0)
-    apart = filled - centre
-    scatter = (apart * weight[:, None]).T @ apart + spread
-    return Expected(total, mean + centre, (scatter + scatter.T) / 2, log_density(form))
+    # rows are already centred near their mean: what is left of it may be taken off the sum of squares
+    shift = weight @ filled / jnp.where(total > 0, total, 1.0)
+    scatter = (filled * weight[:, None]).T @ filled - total * shift[:, None] * shift + spread
+    return Expected(total, mean + shift, (scatter + scatter.T) / 2, log_density(form))
 
 
 def _fill_shared(delta, gradient, precision, weight, cells: Shared):
@@ -278,19 +278,22 @@ def _fill_shared(delta, gradient, precision, weight, cells: Shared):
 
 
 def _fill_placed(delta, gradient, precision, weight, cells: Placed):
-    """The same for rows that miss different cells."""
-    d = delta.shape[1]
+    """The same for rows that miss different cells. Places left over are columns of their own, of precision 1."""
+    d, n = delta.shape[1], delta.shape[0]
     where = jnp.asarray(cells.where, jnp.int32).T  # (w, n): rows last, which is the axis that is worked along
-    real, index = where < d, jnp.minimum(where, d - 1)
-    slope = jnp.where(real, gradient.T[index, jnp.arange(delta.shape[0])], 0.0)
-    both = real[:, None] & real[None]
-    eye = jnp.eye(len(index), dtype=delta.dtype)[:, :, None]
-    inverse_, logdet = invert_blocks(jnp.where(both, precision[index[:, None], index[None]], eye))
+    width = len(where)
+    size = d + width
+    low, high = np.tril_indices(width)
+    pair = where[low] * size + where[high]  # half of a symmetric matrix is looked up and added to, not all of it
+    wide = jnp.eye(size, dtype=delta.dtype).at[:d, :d].set(precision)
+    mirror = np.zeros((width, width), np.int32)
+    mirror[low, high] = mirror[high, low] = np.arange(len(low))
+    inverse_, logdet = invert_blocks(wide.ravel()[pair][mirror])
+    slope = jnp.where(where < d, gradient.T[jnp.minimum(where, d - 1), jnp.arange(n)], 0.0)
     shift = -jnp.sum(inverse_ * slope[None], 1)
-    columns = jnp.arange(d)
-    filled = delta + jnp.sum(jnp.where(where[:, :, None] == columns, shift[:, :, None], 0.0), 0)
-    spread = jnp.zeros(d * d, delta.dtype).at[index[:, None] * d + index[None]].add(jnp.where(both, inverse_, 0.0) * weight)
-    return filled, logdet, -jnp.sum(shift * slope, 0), spread.reshape(d, d)
+    filled = delta + jnp.sum(jnp.where(where[:, :, None] == jnp.arange(d), shift[:, :, None], 0.0), 0)
+    half = jnp.zeros(size * size, delta.dtype).at[pair].add(inverse_[low, high] * weight).reshape(size, size)[:d, :d]
+    return filled, logdet, -jnp.sum(shift * slope, 0), half + half.T - jnp.diag(jnp.diagonal(half))
 
 
 def invert_blocks(blocks: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -315,10 +318,17 @@ def invert_blocks(blocks: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def places(missing: np.ndarray, width: int) -> np.ndarray:
-    """Positions (n, width) of the missing cells of each row, d in the places left over."""
+    """Positions (n, width) of the missing cells of each row, in order; d, d + 1, ... in the places left over.
+
+    Examples
+    --------
+    >>> places(np.array([[False, True, True], [False, False, True]]), 2).tolist()
+    [[1, 2], [2, 4]]
+    """
     d = missing.shape[1]
-    kind = np.min_scalar_type(d)
-    return np.sort(np.where(missing, np.arange(d, dtype=kind), kind.type(d)), axis=1)[:, :width]
+    kind = np.min_scalar_type(d + width)
+    found = np.sort(np.where(missing, np.arange(d, dtype=kind), kind.type(d)), axis=1)[:, :width]
+    return np.where(found < d, found, np.arange(d, d + width, dtype=kind))
 
 
 def group_rows(missing: np.ndarray) -> Iterator[tuple[np.ndarray | None, Cells]]:

@@ -321,9 +321,9 @@ class Conjugate(Family):
         """How far parameters moved, in units that mean the same whatever the columns' units."""
         return {name: after[name] - before[name] for name in after}
 
-    def resolution(self, params: Params) -> float:
+    def resolution(self, params: Params) -> jax.Array:
         """The smallest change, in the units of `change`, that rounding lets through."""
-        return 0.0
+        return jnp.zeros(())
 
     def scaled(self, factor: np.ndarray) -> Conjugate:
         """The family of the columns divided by `factor` (p,); itself where units are of no account."""

@@ -246,9 +246,9 @@ class Gaussian(Conjugate):
         mean = (after["mean"] - before["mean"]) / structure.deviations(after[key])
         return {"mean": mean, key: structure.relative(after[key] - before[key], after[key])}
 
-    def resolution(self, params: Params) -> float:
+    def resolution(self, params: Params) -> jax.Array:
         relative = jnp.abs(params["mean"]) / self.covariance.deviations(params[self.covariance.key])
-        return 8 * float(jnp.finfo(relative.dtype).eps * jnp.max(relative))
+        return 8 * jnp.finfo(relative.dtype).eps * jnp.max(relative)
 
     def scaled(self, factor: np.ndarray) -> Gaussian:
         if not self.covariance.scalable:

@@ -11,6 +11,7 @@ that does not lower the objective either, and by an EM step otherwise.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -51,10 +52,11 @@ class Collapsed(Exception):
 
 # -- the E step, by batches of rows
 @jit
-def _given_class(family, params, x, weight, cells):
-    """Expected statistics of rows of one class (class axes of length 1), and Σ w log f(x_obs)."""
-    stats, logs = family.e_step(params, x, weight[:, None], cells)
-    return stats, jnp.sum(jnp.where(weight > 0, weight * logs[:, 0], 0.0))
+def _given_class(family, params, so_far, x, weight, cells):
+    """Statistics and Σ w log f(x_obs) so far, with those of rows of one class added (class axes of length 1)."""
+    stats, value = so_far
+    part, logs = family.e_step(params, x, weight[:, None], cells)
+    return family.merge(stats, part), value + jnp.sum(jnp.where(weight > 0, weight * logs[:, 0], 0.0))
 
 
 @jit
@@ -68,7 +70,6 @@ def _without_label(joint, params, x, weight, cells):
     return JointStats(share.sum(0), tuple(parts)), jnp.sum(jnp.where(weight > 0, weight * total, 0.0))
 
 
-@jit
 def _of_statistics(joint, params, stats):
     """The log likelihood of labelled rows with nothing to fill in."""
     counted = (stats.labels > 0) & (params["class_probs"] > 0)  # given probabilities may be 0, and then say nothing
@@ -78,17 +79,36 @@ def _of_statistics(joint, params, stats):
     return total
 
 
-@jit
 def _log_prior(joint, params):
     """log p(θ) in the stated parametrisation, up to a constant."""
     prior, probs = joint.class_prior, params["class_probs"]
-    total = (
-        jnp.zeros(()) if prior.fixed is not None else jnp.sum(jnp.where(probs > 0, prior.smoothing * jnp.log(probs), 0.0))
-    )
+    total = jnp.zeros(())
+    if prior.fixed is None:
+        total = jnp.sum(jnp.where(probs > 0, prior.smoothing * jnp.log(probs), 0.0))
     for block in joint.blocks:
         size = joint.num_classes, block.num_features(joint.num_features)
         total = total + log_prior(block.family, block.family.sites(joint.params_of(block, params)), *size)
     return total
+
+
+def _moved(joint, before, after):
+    """How far all the parameters moved, in units of their own, and the smallest step that rounding lets through."""
+    parts, floors = [jnp.ravel(after["class_probs"] - before["class_probs"])], [jnp.zeros(())]
+    for block in joint.blocks:
+        old, new = (joint.params_of(block, params) for params in (before, after))
+        parts += [jnp.ravel(value) for value in block.family.change(old, new).values()]
+        floors.append(jnp.asarray(block.family.resolution(new), float))
+    return jnp.concatenate(parts), jnp.max(jnp.stack(floors))
+
+
+@jit(static_argnames="method")
+def _conclude(joint, params, known, stats, method: str):
+    """What the E step comes to: the part of the objective that no row had to be gone through for, and the M step."""
+    value = _of_statistics(joint, params, known)
+    if method == "map":
+        value = value + _log_prior(joint, params)
+    then = exact.point.__wrapped__(joint, stats, method)
+    return value, then, *_moved(joint, params, then)
 
 
 class _Place(NamedTuple):
@@ -99,6 +119,7 @@ class _Place(NamedTuple):
     value: float
     next: Params
     step: np.ndarray  # how far that is, in units of the parameters
+    floor: float  # the smallest step that rounding lets through
 
 
 class _Search:
@@ -106,6 +127,7 @@ class _Search:
 
     def __init__(self, data: Incomplete, method: str):
         self.data, self.method = data, method
+        self.first: dict[tuple[int, int], tuple] = {}
         self.bare = data.joint.bare()
         size = sum(np.size(leaf) for leaf in jax.tree_util.tree_leaves(data.known))
         self.memory = int(np.clip(MOST_NUMBERS // (4 * size), WARM, MEMORY))
@@ -113,40 +135,43 @@ class _Search:
         self.rises = not any(np.any(getattr(b.family, "ridge", 0.0)) for b in data.joint.blocks)
 
     def at(self, params: Params) -> _Place:
-        """The E step."""
-        value = float(exact.run(_of_statistics, self.bare, params, self.data.known))
-        stats = self.data.known
-        for rows in self.data.gaps:
-            part, log_likelihood = self._rows_of_class(rows, params)
-            stats, value = self._with_part(stats, rows, part), value + log_likelihood
+        """The E step, and where the M step leads."""
+        stats, value = self._labelled(params)
         for batch in self.data.unlabelled:
             part, log_likelihood = self._rows_without_label(batch, params)
             stats, value = self.bare.merge(stats, part), value + log_likelihood
-        if self.method == "map":
-            value += float(_log_prior(self.data.joint, params))
-        then = self.best(stats)
-        return _Place(params, stats, value, then, self.change(params, then))
+        more, then, step, floor = exact.run(_conclude, self.data.joint, params, self.data.known, stats, self.method)
+        then = {name: np.asarray(v) for name, v in then.items()}
+        return _Place(params, stats, value + float(more), then, np.asarray(step), float(floor))
 
-    def _rows_of_class(self, rows: GivenClass, params: Params) -> tuple[Any, float]:
-        block = self.bare.blocks[rows.block]
-        mine = block.family.of_class(self.bare.params_of(block, params), rows.code)
-        part, value = _given_class(block.family, mine, rows.x, rows.weight, rows.cells)
-        return jax.tree_util.tree_map(np.asarray, part), float(value)
+    def _labelled(self, params: Params) -> tuple[JointStats, float]:
+        """Statistics and log likelihood of the labelled rows with gaps, added to the statistics of the others.
 
-    def _with_part(self, stats: JointStats, rows: GivenClass, part) -> JointStats:
-        """The statistics with those of rows of one class in one block added."""
-        family = self.bare.blocks[rows.block].family
-        old, k = stats.blocks[rows.block], rows.code
-        new = family.merge(jax.tree_util.tree_map(lambda leaf: leaf[k : k + 1], old), part)
+        Nothing is waited for between batches: they are handed over while the one before is worked on.
+        """
+        groups = {
+            key: list(rows) for key, rows in itertools.groupby(self.data.gaps, key=lambda rows: (rows.block, rows.code))
+        }
+        found = {key: self._of_class(*key, rows, params) for key, rows in groups.items()}
+        blocks = [jax.tree_util.tree_map(np.array, part) for part in self.data.known.blocks]
+        for (b, k), (part, _) in found.items():
+            jax.tree_util.tree_map(lambda leaf, new, k=k: leaf.__setitem__(k, np.asarray(new)[0]), blocks[b], part)
+        return self.data.known._replace(blocks=tuple(blocks)), float(sum(value for _, value in found.values()))
 
-        def placed(leaf, value):
-            leaf = np.array(leaf)
-            leaf[k] = value[0]
-            return leaf
+    def _of_class(self, b: int, k: int, batches: list[GivenClass], params: Params) -> tuple[Any, Any]:
+        block = self.bare.blocks[b]
+        mine = jax.device_put(block.family.of_class(self.bare.params_of(block, params), k))
+        so_far = self._beginning(b, k)
+        for rows in batches:
+            so_far = _given_class(block.family, mine, so_far, rows.x, rows.weight, rows.cells)
+        return so_far
 
-        blocks = list(stats.blocks)
-        blocks[rows.block] = jax.tree_util.tree_map(placed, old, new)
-        return stats._replace(blocks=tuple(blocks))
+    def _beginning(self, b: int, k: int) -> tuple[Any, Any]:
+        """The statistics of class k in block b that are known, where the programs need them."""
+        if (b, k) not in self.first:
+            known = jax.tree_util.tree_map(lambda leaf: leaf[k : k + 1], self.data.known.blocks[b])
+            self.first[b, k] = jax.device_put((known, np.zeros(())))
+        return self.first[b, k]
 
     def _rows_without_label(self, batch: Unlabelled, params: Params) -> tuple[JointStats, float]:
         if batch.cells is None:
@@ -168,20 +193,10 @@ class _Search:
             raise Collapsed(there.params)
         return there
 
-    # -- how far
-    def change(self, before: Params, after: Params) -> np.ndarray:
-        """How far all the parameters moved, in units of their own."""
-        parts = [np.ravel(after["class_probs"] - before["class_probs"])]
-        for block in self.bare.blocks:
-            moved = block.family.change(*(self.bare.params_of(block, params) for params in (before, after)))
-            parts += [np.ravel(value) for value in moved.values()]
-        return np.concatenate(parts)
-
     def settled(self, before: _Place, after: _Place, tol: float) -> bool:
+        """Whether neither the objective nor any parameter moves any more."""
         risen = abs(after.value - before.value) <= tol * abs(after.value)
-        pairs = [(block.family, self.bare.params_of(block, after.params)) for block in self.bare.blocks]
-        floor = max(float(family.resolution(params)) for family, params in pairs)
-        return bool(risen and np.max(np.abs(after.step), initial=0.0) <= max(tol, floor))
+        return bool(risen and np.max(np.abs(after.step), initial=0.0) <= max(tol, after.floor))
 
     def ahead(self, memory: list[_Place]) -> _Place | None:
         """Beyond what EM steps have reached; None where that cannot be looked for."""

@@ -24,7 +24,7 @@ from bayesgen.joint import Joint, JointStats
 
 Cells = linalg.Shared | linalg.Placed
 LEAST_ROWS, MOST_ROWS = 64, 8192  # of a batch
-BATCH_CELLS = 2**17  # numbers in the missing blocks of a batch: more leave the cache
+BATCH_CELLS = 2**16  # numbers in the missing blocks of a batch: more leave the cache
 LEAST_WIDTH = 4  # missing cells of a row, padded to this, to 6, 8, 12, 16, ...: fewer programs
 
 
@@ -112,12 +112,12 @@ def _patterns(missing: np.ndarray, small: bool) -> Iterator[tuple[np.ndarray, Ce
         patterns, which, sizes = linalg.unique_patterns(missing)
         alone = sizes >= linalg.ROWS_PER_PATTERN
         for j in np.flatnonzero(alone):
-            yield from _sliced(np.flatnonzero(which == j), MOST_ROWS, linalg.Shared(~patterns[j]))
+            yield from _sliced(np.flatnonzero(which == j), MOST_ROWS, linalg.Shared(~patterns[j]), missing.shape[1])
         rest = np.flatnonzero(~alone[which])
     for w in np.unique(width[rest]):
         mine = rest[width[rest] == w]
         most = int(np.clip(BATCH_CELLS // w**2, LEAST_ROWS, MOST_ROWS))
-        yield from _sliced(mine, most, linalg.Placed(linalg.places(missing[mine], int(w))))
+        yield from _sliced(mine, most, linalg.Placed(linalg.places(missing[mine], int(w))), missing.shape[1])
 
 
 def _widths(count: np.ndarray, d: int) -> np.ndarray:
@@ -127,13 +127,14 @@ def _widths(count: np.ndarray, d: int) -> np.ndarray:
     return np.minimum(np.where((count <= between) & (doubled > LEAST_WIDTH), between, doubled), d)
 
 
-def _sliced(index: np.ndarray, most: int, cells: Cells) -> Iterator[tuple[np.ndarray, Cells, int]]:
+def _sliced(index: np.ndarray, most: int, cells: Cells, d: int) -> Iterator[tuple[np.ndarray, Cells, int]]:
     for start in range(0, len(index), most):
         part = index[start : start + most]
         size = _size(len(part), most)
         if isinstance(cells, linalg.Placed):
             where = np.asarray(cells.where)[start : start + most]
-            yield part, linalg.Placed(padded(where, size, fill=np.iinfo(where.dtype).max)), size
+            none = linalg.places(np.zeros((size - len(part), d), bool), where.shape[1])
+            yield part, linalg.Placed(np.concatenate([where, none]).astype(np.int32)), size
         else:
             yield part, cells, size
 
@@ -148,7 +149,7 @@ def _unlabelled(joint: Joint, x, rows: np.ndarray) -> Iterator[Unlabelled]:
     for index, cells in joint.groups(np.isnan(x[rows])):
         mine = rows if index is None else rows[index]
         width = max((c.width for c in cells if isinstance(c, linalg.Scattered)), default=1)
-        room = BATCH_CELLS // max(width**2, joint.num_features) * 8 // joint.num_classes
+        room = BATCH_CELLS // max(width**2, joint.num_features) * 16 // joint.num_classes
         most = int(np.clip(1 << max(room, 1).bit_length() - 1, LEAST_ROWS, MOST_ROWS))
         for start in range(0, len(mine), most):
             part = mine[start : start + most]
