@@ -17,14 +17,13 @@ import dataclasses
 import warnings
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from bayesgen.estimators import engine_checks
+from bayesgen.estimators import engine_checks, units
 from bayesgen.estimators.blas import one_blas_thread
 from bayesgen.families.base import Conjugate, Labels, Params
 from bayesgen.families.gaussian import Gaussian
@@ -117,8 +116,8 @@ def _by_search(joint: Joint, task, x, labels, estimator, key) -> Point:
 def _by_em(joint: Joint, x, labels, estimator) -> Point:
     """The mle or map by EM; class by class where all the labels are known and classes share nothing."""
     settings = estimator.engine if isinstance(estimator.engine, EM) else EM()
-    stated, factors = joint, column_factors(joint, x)
-    joint, x = in_units(joint, x, factors)
+    stated, factors = joint, units.factors_of(joint, x)
+    joint, x = units.into(joint, x, factors)
     # dividing by n − 1 is a correction of the result, not a step towards it
     plain = joint.with_families([_without_correction(block.family) for block in joint.blocks])
     try:
@@ -129,7 +128,7 @@ def _by_em(joint: Joint, x, labels, estimator) -> Point:
         raise engine_checks.collapsed(joint, failure.params, labels, estimator) from None
     params = {name: np.asarray(value) for name, value in params.items()}
     engine_checks.solid(joint, params, labels, estimator)
-    params = out_of_units(stated, params, factors)
+    params = units.out_of(stated, params, factors)
     n_iter, converged = max(one.n_iter for one in found), all(one.converged for one in found)
     if not converged:
         warnings.warn(
@@ -175,55 +174,6 @@ def _placed(whole: Params, own: Params, k: int) -> Params:
     return out
 
 
-MOST_APART, SCALE_ROWS = 1e4, 4096  # scales of columns that differ by more cost digits; rows that show the scales
-
-
-def column_factors(joint: Joint, x) -> np.ndarray | None:
-    """Powers of two that bring the columns to a common scale, where scales are far apart; None where they are not."""
-    if sparse.issparse(x):
-        return None
-    some = x[:: max(1, len(x) // SCALE_ROWS)]
-    with np.errstate(invalid="ignore", over="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # columns without a cell
-        sd = np.nanstd(some, axis=0)
-    sd = np.where((sd > 0) & np.isfinite(sd), sd, 1.0)
-    if sd.max() <= MOST_APART * sd.min():
-        return None
-    factors = np.ones(x.shape[1])
-    for block in joint.blocks:
-        columns = slice(None) if block.columns is None else list(block.columns)
-        if isinstance(block.family, Gaussian) and block.family.covariance.scalable:
-            factors[columns] = 2.0 ** np.round(np.log2(sd[columns]))
-    return factors
-
-
-def _of_block(block: Block, factors: np.ndarray) -> np.ndarray:
-    return factors if block.columns is None else factors[list(block.columns)]
-
-
-def in_units(joint: Joint, x, factors: np.ndarray | None) -> tuple[Joint, Any]:
-    """The joint and its rows with columns divided by the factors; no digit is lost."""
-    if factors is None:
-        return joint, x
-    families = [
-        block.family.scaled(_of_block(block, factors)) if isinstance(block.family, Gaussian) else block.family
-        for block in joint.blocks
-    ]
-    return joint.with_families(families), x / factors
-
-
-def out_of_units(joint: Joint, params: Params, factors: np.ndarray | None) -> Params:
-    """Parameters of the divided columns (with any leading axes) as those of the columns."""
-    if factors is None:
-        return params
-    out = dict(params)
-    for block in joint.blocks:
-        if isinstance(block.family, Gaussian):
-            own = block.family.unscaled(joint.params_of(block, params), _of_block(block, factors))
-            out |= {joint.prefix(block) + name: np.asarray(value) for name, value in own.items()}
-    return out
-
-
 def _without_correction(family):
     return dataclasses.replace(family, unbiased=False) if getattr(family, "unbiased", False) else family
 
@@ -250,8 +200,8 @@ def _gaussian(x: np.ndarray, labels: Labels, *, tied: bool) -> Joint:
 def pooled_moments(x: np.ndarray, labels: Labels) -> Moments:
     """Moments of rows with gaps, expected under the mle with one covariance; under map where there is no mle."""
     stated = _gaussian(x, labels, tied=True)
-    factors = column_factors(stated, x)
-    joint, x = in_units(stated, x, factors)
+    factors = units.factors_of(stated, x)
+    joint, x = units.into(stated, x, factors)
     data, first = incomplete.Incomplete.of(joint, x, labels), incomplete.begin(joint, x, labels)
     with one_blas_thread, np.errstate(all="ignore"):
         weak = em.run(data, first, "map", EM(tol=1e-4))
@@ -268,12 +218,12 @@ def pooled_moments(x: np.ndarray, labels: Labels) -> Moments:
 def free_covariances(x: np.ndarray, labels: Labels) -> tuple[Joint, Params]:
     """The map with a covariance for each class, of rows with gaps."""
     stated = _gaussian(x, labels, tied=False)
-    factors = column_factors(stated, x)
-    joint, x = in_units(stated, x, factors)
+    factors = units.factors_of(stated, x)
+    joint, x = units.into(stated, x, factors)
     data, first = incomplete.Incomplete.of(joint, x, labels), incomplete.begin(joint, x, labels)
     with one_blas_thread, np.errstate(all="ignore"):
         params = em.run(data, first, "map", EM()).params
-    return stated.bare(), out_of_units(stated, params, factors)
+    return stated.bare(), units.out_of(stated, params, factors)
 
 
 def _names(joint: Joint) -> str:
@@ -332,10 +282,10 @@ def _task(joint: Joint, parts: tuple, x, labels):
 
 
 def _by_gibbs(joint: Joint, parts: tuple, x, labels, key, num: int, settings) -> Chains:
-    factors = column_factors(joint, x) if () in parts else None
-    scaled, rows = in_units(joint, x, factors)
+    factors = units.factors_of(joint, x) if () in parts else None
+    scaled, rows = units.into(joint, x, factors)
     found = gibbs.run(_augmented(scaled, parts, rows, labels), key, num, settings)
-    return found._replace(draws=out_of_units(joint, found.draws, factors))
+    return found._replace(draws=units.out_of(joint, found.draws, factors))
 
 
 def _augmented(joint: Joint, parts: tuple, x, labels) -> gibbs.Augmented:
