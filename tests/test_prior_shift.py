@@ -273,7 +273,8 @@ def test_nothing_else_changes():
     np.testing.assert_array_equal(adapted.draws_["mean"], clf.draws_["mean"])
     # priors that are given are not found
     assert not hasattr(adapted.with_priors("uniform"), "priors_converged_")
-    np.testing.assert_array_equal(adapted.with_priors(clf.priors_).predict_proba(X), clf.predict_proba(X))
+    # given probabilities are divided by their sum, which may round
+    np.testing.assert_allclose(adapted.with_priors(clf.priors_).predict_proba(X), clf.predict_proba(X), rtol=1e-14)
     # the answer does not depend on where the search starts, nor on how often it is made
     for start in (clf.with_priors("uniform"), clf.with_priors([0.98, 0.01, 0.01]), adapted):
         np.testing.assert_allclose(start.adapt_priors(X[:20]).priors_, adapted.priors_, rtol=0, atol=1e-9)
