@@ -158,11 +158,8 @@ def _expected(joint: Joint, x, labels: Labels, method: str, settings: EM) -> tup
             parts.append(em.run(incomplete.Incomplete.of(own, x[rows], mine), start, method, settings))
         except em.Collapsed as failure:
             raise em.Collapsed(_placed(first, failure.params, k)) from None
-    blocks = tuple(
-        jax.tree_util.tree_map(lambda *leaves: np.concatenate(leaves), *(part.stats.blocks[0] for part in parts))
-        for _ in joint.blocks
-    )
-    return JointStats(labels.counts(), blocks), parts
+    whole = jax.tree_util.tree_map(lambda *leaves: np.concatenate(leaves), *(part.stats.blocks[0] for part in parts))
+    return JointStats(labels.counts(), (whole,)), parts
 
 
 def _placed(whole: Params, own: Params, k: int) -> Params:

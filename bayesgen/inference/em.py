@@ -155,7 +155,8 @@ class _Search:
         found = {key: self._of_class(*key, rows, params) for key, rows in groups.items()}
         blocks = [jax.tree_util.tree_map(np.array, part) for part in self.data.known.blocks]
         for (b, k), (part, _) in found.items():
-            jax.tree_util.tree_map(lambda leaf, new, k=k: leaf.__setitem__(k, np.asarray(new)[0]), blocks[b], part)
+            for leaf, new in zip(*map(jax.tree_util.tree_leaves, (blocks[b], part)), strict=True):
+                leaf[k] = np.asarray(new)[0]
         return self.data.known._replace(blocks=tuple(blocks)), float(sum(value for _, value in found.values()))
 
     def _of_class(self, b: int, k: int, batches: list[GivenClass], params: Params) -> tuple[Any, Any]:
